@@ -1,4 +1,4 @@
-"""What an artifact is: its record, its name, its reference. Pure."""
+"""The record, name and reference of an artifact. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MEDIA_TYPE = re.compile(rf"{_WORD}/{_WORD}(; ?charset=[A-Za-z0-9._-]{{1,40}})?"
 
 
 class Kind(StrEnum):
-    """Whether a job reads it or made it."""
+    """Whether a job reads or produces the artifact."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -108,19 +108,19 @@ class Artifact(Referenced):
 
 
 def disposition(name: str) -> str:
-    """``Content-Disposition`` for *name*: plain letters for old readers, all of it for others."""
+    """Return ``Content-Disposition`` for *name*: an ASCII fallback and the full UTF-8 name."""
     plain = re.sub(r"[^A-Za-z0-9._ -]", "_", name)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
 
 
 def place_of(artifact_id: str) -> str:
-    """Where the bytes lie, below the store's root. Two levels from the end of the id, which is
-    random; its beginning is the time."""
+    """The key of the bytes below the store's root. The two folder levels come from the random end
+    of the id; its beginning is a timestamp."""
     return f"{artifact_id[34:]}/{artifact_id[32:34]}/{artifact_id}"
 
 
 def read_id(value: object) -> str:
-    """The id in an id or a reference. What is neither is simply not found."""
+    """Return the id in an id or a reference. Raises ArtifactNotFound for anything else."""
     text = value.removeprefix(REF) if isinstance(value, str) else value
     try:
         return read_uuid(text)
@@ -129,7 +129,7 @@ def read_id(value: object) -> str:
 
 
 def problem_of_name(name: object) -> str | None:
-    """What is wrong with a display name, if anything. No path is made of it either way."""
+    """Return the problem with a display name, or None. Names are never used in paths."""
     if not isinstance(name, str) or not name or name != name.strip():
         return "must be text without blanks around it"
     if any(unicodedata.category(letter) in _UNSEEN for letter in name):
@@ -141,12 +141,13 @@ def problem_of_name(name: object) -> str | None:
     return None
 
 
-# Controls, formatting such as writing-direction overrides, surrogates, line and paragraph ends.
+# Control and format characters (such as bidirectional overrides), surrogates, line and paragraph
+# separators.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def problem_of_media_type(media_type: object) -> str | None:
-    """What is wrong with a media type, if anything."""
+    """Return the problem with a media type, or None."""
     if isinstance(media_type, str) and _MEDIA_TYPE.fullmatch(media_type):
         return None
     return "must be a media type such as 'text/csv' or 'text/csv; charset=utf-8'"

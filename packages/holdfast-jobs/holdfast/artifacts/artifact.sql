@@ -1,6 +1,6 @@
--- Every statement about artifacts. Passes that end artifacts cross tenants and say so.
+-- All statements about artifacts. The cleanup passes cross tenants.
 
--- begin_artifact :affected — the row comes before the bytes; a job it names must be this tenant's
+-- begin_artifact :affected — insert the row before the bytes; a job it names must be this tenant's
 INSERT INTO holdfast.artifact
     (org_id, id, job_id, stage, kind, name, media_type, access, owner_type, owner_id, place,
      created_at, expires_at)
@@ -13,31 +13,33 @@ WHERE begun.job_id IS NULL OR EXISTS (
     SELECT 1 FROM holdfast.job_record AS job WHERE job.org_id = begun.org_id AND job.id = begun.job_id)
 ON CONFLICT DO NOTHING;
 
--- store_artifact :affected — the bytes are safe; from here on they are part of the record
+-- store_artifact :affected — the bytes are durable; from here on they are part of the record
 UPDATE holdfast.artifact
 SET state = 'stored', bytes = :bytes, sha256 = :sha256, stored_at = {now}
 WHERE org_id = :org_id AND id = :id AND state = 'writing';
 
--- abandon_artifact :affected — a writer that cannot finish says so; a stored one stays
+-- abandon_artifact :affected — mark an unfinished write as removed; a stored artifact is not
+-- changed
 UPDATE holdfast.artifact
 SET state = 'removed', removed_at = {now}, erase_at = {now}
 WHERE org_id = :org_id AND id = :id AND state = 'writing';
 
--- remove_artifact :affected — somebody wants it gone
+-- remove_artifact :affected — remove a stored artifact before it expires
 UPDATE holdfast.artifact
 SET state = 'removed', removed_at = {now}, erase_at = {now}
 WHERE org_id = :org_id AND id = :id AND state = 'stored';
 
--- find_artifact :maybe — one artifact of one tenant, and what time it is
+-- find_artifact :maybe — one artifact of one tenant, with the current time
 SELECT org_id, id, job_id, stage, kind, name, media_type, access, owner_type, owner_id, place,
        created_at, expires_at, state, bytes, sha256, stored_at, removed_at, erase_at, {now} AS now
 FROM holdfast.artifact
 WHERE org_id = :org_id AND id = :id;
 
--- find_artifact_org :maybe — crosses tenants: whose is it? For operators, who have only an id
+-- find_artifact_org :maybe — crosses tenants: the tenant of an artifact, for operators who have
+-- only an id
 SELECT org_id FROM holdfast.artifact WHERE place = :place;
 
--- list_artifacts :many — a tenant's own, newest first, page by page
+-- list_artifacts :many — the artifacts of a tenant, newest first, page by page
 SELECT org_id, id, job_id, stage, kind, name, media_type, access, owner_type, owner_id, place,
        created_at, expires_at, state, bytes, sha256, stored_at, removed_at, erase_at
 FROM holdfast.artifact
@@ -48,7 +50,7 @@ WHERE org_id = :org_id AND id < :before AND state = :state
 ORDER BY id DESC
 LIMIT :limit;
 
--- list_artifacts_of_job :many — what one job reads and made
+-- list_artifacts_of_job :many — the inputs and outputs of one job
 SELECT org_id, id, job_id, stage, kind, name, media_type, access, owner_type, owner_id, place,
        created_at, expires_at, state, bytes, sha256, stored_at, removed_at, erase_at
 FROM holdfast.artifact
@@ -76,7 +78,7 @@ WHERE NOT EXISTS (
       AND (wanted.job_id IS NULL OR artifact.job_id = wanted.job_id)
       AND artifact.state = 'stored' AND artifact.expires_at > {now});
 
--- expire_artifacts :many — crosses tenants: what was kept long enough
+-- expire_artifacts :many — crosses tenants: artifacts past their retention
 WITH due AS MATERIALIZED (
     SELECT org_id, id FROM holdfast.artifact
     WHERE state = 'stored' AND expires_at <= {now}
@@ -89,7 +91,7 @@ SET state = 'removed', removed_at = {now}, erase_at = {now}
 WHERE (org_id, id) IN (SELECT org_id, id FROM due)
 RETURNING org_id, id, place, sha256;
 
--- sweep_artifacts :many — crosses tenants: writings that nobody finished
+-- sweep_artifacts :many — crosses tenants: writes that never finished
 WITH due AS MATERIALIZED (
     SELECT org_id, id FROM holdfast.artifact
     WHERE state = 'writing' AND created_at <= {later(-CAST(:grace_ms AS bigint))}
@@ -102,20 +104,20 @@ SET state = 'removed', removed_at = {now}, erase_at = {later(:grace_ms)}
 WHERE (org_id, id) IN (SELECT org_id, id FROM due)
 RETURNING org_id, id, place, sha256;
 
--- list_to_erase :many — crosses tenants: bytes that may still lie there
+-- list_to_erase :many — crosses tenants: removed artifacts whose bytes may still exist
 SELECT org_id, id, place
 FROM holdfast.artifact
 WHERE erase_at <= {now}
 ORDER BY erase_at
 LIMIT :limit;
 
--- mark_erased :affected — crosses tenants: gone, or to be tried again later
+-- mark_erased :affected — crosses tenants: bytes erased, or to be retried later
 UPDATE holdfast.artifact
 SET erase_at = CASE WHEN CAST(:gone AS integer) = 1 THEN NULL ELSE {later(:pause_ms)} END
 WHERE erase_at IS NOT NULL AND (org_id, id) IN (
     SELECT erased.org_id, erased.id FROM {rows erased: org_id uuid, id uuid});
 
--- prune_artifacts :affected — crosses tenants: rows whose bytes have long been gone
+-- prune_artifacts :affected — crosses tenants: rows whose bytes were erased long ago
 DELETE FROM holdfast.artifact
 WHERE (org_id, id) IN (
     SELECT org_id, id FROM holdfast.artifact

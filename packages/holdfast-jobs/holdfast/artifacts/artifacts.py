@@ -44,14 +44,14 @@ SQL = Statements("holdfast.artifacts", "artifact.sql")
 
 NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 HOUR = timedelta(hours=1)
-# Bytes are taken away one by one, and each may be a call to a store far away.
+# Bytes are erased one artifact at a time, and each may need a request to a remote store.
 UPKEEP_LIMIT = 50
 UPKEEP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who wants to see an artifact: somebody of a tenant, an operator, or a job."""
+    """Who reads an artifact: a member of a tenant, an operator or a job."""
 
     actor: Actor | None = None
     is_operator: bool = False
@@ -66,7 +66,7 @@ class Reader:
         )
 
 
-# What is put, and for how long, names its bad fields itself.
+# Fields of put() and link() validate themselves and report their own errors.
 _CHECKS = {
     **dict.fromkeys(("access", "content", "expires_in", "keep", "media_type", "name"), anything),
     "audience": text,
@@ -81,7 +81,7 @@ _CHECKS = {
 @checked(
     InvalidArtifact,
     checks=_CHECKS,
-    # The hooks of the extension, and what the engine calls.
+    # Hooks of the extension and methods that the engine calls.
     without=(
         "install",
         "load",
@@ -93,7 +93,7 @@ _CHECKS = {
     ),
 )
 class Artifacts(ArtifactsExtension):
-    """The files of one application's jobs. Nothing is opened until it is needed."""
+    """The files of one application's jobs. The blob store is opened on first use."""
 
     _app: Holdfast
 
@@ -106,7 +106,8 @@ class Artifacts(ArtifactsExtension):
         self._app = app
 
     def maintenance(self, app: Holdfast) -> Sequence[Chore]:
-        """Expire, erase and prune, in a thread of its own: a blob store may be slow or down."""
+        """Expire, erase and prune artifacts in a separate thread: a blob store may be slow or
+        down."""
         every = max(app.settings.rescue_seconds, UPKEEP_SECONDS)
         return [Chore("artifacts", every, self.upkeep)]
 
@@ -120,7 +121,7 @@ class Artifacts(ArtifactsExtension):
 
     @property
     def blobs(self) -> BlobStore:
-        """The store of the bytes. A child process opens its own."""
+        """The blob store. A forked process opens its own."""
         wanted = (os.getpid(), self._settings, self._app.settings.db)
         with self._opening:
             if self._blobs is None or self._blobs_of != wanted:
@@ -201,10 +202,11 @@ class Artifacts(ArtifactsExtension):
         actor: Actor | str | None = None,
         is_operator: bool = False,
     ) -> Artifact:
-        """The artifact as its row says, whatever became of it.
+        """Return the record of an artifact in any state.
 
-        Another tenant's is not found, nor one that only its owner may see, unless *actor* is that
-        owner. Give *is_operator* only for somebody whose role you have checked.
+        Raises ArtifactNotFound for another tenant's artifact, and for an artifact that only its
+        owner may see unless *actor* is the owner. Pass *is_operator* only for a user whose role you
+        have checked.
         """
         return self._see(artifact_id, org_id, _reader(actor, is_operator))[0]
 
@@ -216,7 +218,8 @@ class Artifacts(ArtifactsExtension):
         actor: Actor | str | None = None,
         is_operator: bool = False,
     ) -> ArtifactReader:
-        """The bytes, compared with what was stored while they are read. Close it after use."""
+        """Open an artifact for reading. Its checksum is verified during the read. Close it after
+        use."""
         return self._open(artifact_id, org_id, _reader(actor, is_operator))
 
     def list(
@@ -230,7 +233,7 @@ class Artifacts(ArtifactsExtension):
         limit: int = 100,
         before: str = NEWEST,
     ) -> list[Artifact]:
-        """A tenant's artifacts, newest first; with *job_id*, what one job reads and made."""
+        """A tenant's artifacts, newest first; with *job_id*, the inputs and outputs of one job."""
         reader = _reader(actor, is_operator)
         params: dict[str, Any] = {
             "org_id": read_uuid(org_id),
@@ -259,7 +262,7 @@ class Artifacts(ArtifactsExtension):
         reason: str,
         is_operator: bool = False,
     ) -> None:
-        """End an artifact before its time. Its bytes are taken away at once, or soon after."""
+        """Remove an artifact before it expires. Its bytes are erased at once or soon after."""
         who = read_actor(actor)
         if not reason.strip():
             raise InvalidArtifact({"reason": "must say why; it is kept in the audit"})
@@ -289,7 +292,7 @@ class Artifacts(ArtifactsExtension):
         is_operator: bool = False,
         reason: str = "",
     ) -> str:
-        """A token that opens this one artifact for whoever holds it, for at most seven days."""
+        """Create a token that opens this artifact for its bearer, for at most seven days."""
         who = read_actor(actor)
         _check_length(expires_in)
         if len(audience.encode()) > AUDIENCE_BYTES:
@@ -303,8 +306,7 @@ class Artifacts(ArtifactsExtension):
         return token
 
     def open_link(self, token: str, *, audience: str = "") -> ArtifactReader:
-        """The artifact that *token* stands for. Every token that does not open anything is
-        refused in the same words."""
+        """Open the artifact of *token*. Every invalid token raises the same error."""
         link = read_link(token, self._key())
         try:
             found, row = self._usable(link.artifact_id, link.org_id, Reader(is_operator=True))
@@ -324,7 +326,7 @@ class Artifacts(ArtifactsExtension):
         expires_in: timedelta = HOUR,
         is_operator: bool = False,
     ) -> str:
-        """An address of the S3 store itself: no byte passes through us, and none is compared."""
+        """Return an S3 URL. Downloads bypass Holdfast, and their checksum is not verified."""
         who = read_actor(actor)
         _check_length(expires_in)
         found, row = self._usable(artifact_id, org_id, Reader(who, is_operator))
@@ -346,7 +348,7 @@ class Artifacts(ArtifactsExtension):
             about["why"] = reason[:200]
         self._store().write(lambda tx: record_artifacts(tx, who, "artifact.linked", [(row, about)]))
 
-    # -- looking
+    # -- lookup
 
     def _see(
         self, artifact_id: str, org_id: str, reader: Reader, session: Session | None = None
@@ -365,7 +367,7 @@ class Artifacts(ArtifactsExtension):
     def _usable(
         self, artifact_id: str, org_id: str, reader: Reader, session: Session | None = None
     ) -> tuple[Artifact, Row]:
-        """It is stored and its time is not over, whether or not a pass has come by yet."""
+        """Return an artifact that is stored and not expired, even if no cleanup has run yet."""
         found, row = self._see(artifact_id, org_id, reader, session)
         if found.state is not ArtifactState.STORED or found.expires_at <= read_instant(row["now"]):
             raise ArtifactNotFound(artifact_id)
@@ -377,7 +379,7 @@ class Artifacts(ArtifactsExtension):
         found, _ = self._usable(artifact_id, org_id, reader, session)
         source = self.blobs.read(found.place)
         if source is None:
-            # Perhaps it ended between the two looks.
+            # It may have expired between the two reads.
             self._usable(artifact_id, org_id, reader, session)
             raise ChecksumMismatch(
                 f"The bytes of artifact {found.id} are gone.",
@@ -386,10 +388,10 @@ class Artifacts(ArtifactsExtension):
             )
         return ArtifactReader(found, source)
 
-    # -- passes
+    # -- cleanup
 
     def upkeep(self, *, limit: int = UPKEEP_LIMIT) -> Counter[str]:
-        """One bounded pass over all that has come to its end. Safe to run twice, anywhere."""
+        """Run one bounded cleanup pass. Safe to run concurrently."""
         store = self._store()
         return Counter(
             swept=cleanup.sweep_artifacts(store, lambda: self.blobs, limit=limit),
@@ -406,7 +408,7 @@ class Artifacts(ArtifactsExtension):
             stage=job.stage,
             actor=job.actor,
             session=job.session,
-            # SQLite has one writer, which an open block occupies.
+            # SQLite has one writer, and an open handler transaction occupies it.
             first=JobSession(job, asks=False, joins=job.store.is_embedded),
             guard=job.guard,
             step=job.raise_if_canceled,
@@ -415,7 +417,7 @@ class Artifacts(ArtifactsExtension):
     def find_missing(
         self, session: Session, org_id: str, refs: Sequence[str], *, job_id: str | None = None
     ) -> Sequence[str]:
-        """Those of *refs* that no stored artifact of the tenant, or of the job, answers."""
+        """Return those of *refs* that match no stored artifact of the tenant, or of the job."""
         if not refs:
             return []
         rows = [{"id": ref.removeprefix(REF), "job_id": job_id} for ref in refs]
@@ -427,7 +429,7 @@ class Artifacts(ArtifactsExtension):
 @checked(InvalidArtifact, checks=_CHECKS)
 @dataclass(frozen=True, slots=True)
 class JobArtifacts:
-    """What a handler may do with artifacts: those of its own tenant, while it holds its lease."""
+    """Artifacts for a handler: those of its tenant, while the job holds its lease."""
 
     artifacts: Artifacts
     org_id: str
@@ -448,10 +450,10 @@ class JobArtifacts:
         keep: timedelta | None = None,
         access: Access = Access.TENANT,
     ) -> Artifact:
-        """Store *content* as output of this job, owned by whoever asked for the job.
+        """Store *content* as output of this job, owned by the actor that enqueued the job.
 
         Stops between two chunks if the job is canceled or its lease is lost. Inside the job's
-        transaction it is stored with that transaction, or not at all.
+        transaction the artifact is stored only if that transaction commits.
         """
         draft = self.artifacts._draft(
             org_id=self.org_id,
@@ -474,7 +476,7 @@ class JobArtifacts:
             yield chunk
 
     def open(self, artifact_id: str) -> ArtifactReader:
-        """The bytes of an artifact of the job's tenant that the job's actor may see."""
+        """Open an artifact of the job's tenant that the job's actor may see."""
         return self.artifacts._open(
             artifact_id, self.org_id, Reader(self.actor, job_id=self.job_id), self.session
         )

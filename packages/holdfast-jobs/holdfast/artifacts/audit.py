@@ -1,4 +1,4 @@
-"""The audit of artifacts: events in the transaction of the change, any number in one statement."""
+"""Audit events of artifacts, in the transaction of the change; one statement for any number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SQL = Statements("holdfast.artifacts", "artifact.sql")
 def record_artifacts(
     tx: Tx, actor: Actor, name: str, artifacts: Sequence[tuple[Row, Mapping[str, Any]]]
 ) -> None:
-    """Write what happened to these artifacts; each is a row with its tenant and id."""
+    """Record an event for each of these artifacts; each is a row with its tenant and id."""
     if not artifacts:
         return
     events = [

@@ -1,4 +1,4 @@
-"""Where bytes lie. A place is a key made of an artifact's id; no name is ever part of it."""
+"""Interface of blob stores. A place is a key derived from an artifact's id, never from a name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLACE = re.compile(r"([0-9a-f]{2})/([0-9a-f]{2})/([0-9a-f]{8}(?:-[0-9a-f]{4}){3
 
 
 class Source(Protocol):
-    """Bytes to be read."""
+    """A readable stream of bytes."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -26,31 +26,31 @@ class Source(Protocol):
 
 
 class BlobStore(Protocol):
-    """A store of bytes. What cannot be done for now is ArtifactStoreDown."""
+    """A store of bytes. Temporary failures raise ArtifactStoreDown."""
 
     def write(self, place: str, chunks: Iterable[bytes]) -> None:
         """Store all the chunks, or nothing that :meth:`read` would find."""
         ...
 
     def read(self, place: str) -> Source | None:
-        """The bytes; None if nothing lies there."""
+        """Return the bytes, or None if the place is empty."""
         ...
 
     def discard(self, place: str) -> None:
-        """Take away what lies there, finished or not. Nothing there is as good."""
+        """Delete the bytes at *place*, finished or not. Does nothing if the place is empty."""
         ...
 
     def link_key(self) -> str:
-        """A key of this store's own for download links, if it can keep one."""
+        """Return a key for signing download links, if this store can keep one."""
         ...
 
     def presign(self, place: str, *, media_type: str, disposition: str, lasts: timedelta) -> str:
-        """An address from which anybody may download for a while, without asking us."""
+        """Return a URL that anyone can download from until it expires, without Holdfast."""
         ...
 
 
 def parts_of(place: str) -> tuple[str, str, str]:
-    """The two folders and the name of a place. A row with any other place is not ours."""
+    """Split a place into its two folders and its name. Any other form is refused."""
     found = _PLACE.fullmatch(place)
     if found is None:
         raise RowInvalid("The place of an artifact is not made of its id.", column="place")
@@ -59,7 +59,7 @@ def parts_of(place: str) -> tuple[str, str, str]:
 
 
 def open_blob_store(settings: ArtifactSettings, db: str) -> BlobStore:
-    """The blob store that the settings name; without any, a folder beside the database."""
+    """Open the blob store of the settings; the default is a folder beside the database."""
     if settings.store is not None and settings.store.startswith("s3:"):
         try:
             from holdfast.artifacts.s3_store import S3BlobStore
@@ -76,7 +76,8 @@ def open_blob_store(settings: ArtifactSettings, db: str) -> BlobStore:
 
 
 def folder_of(store: str | None, db: str) -> Path:
-    """The folder for artifacts: as set, or beside the SQLite file, or here."""
+    """Return the folder of *store*, or the default beside the SQLite file or in the working
+    directory."""
     if store is not None:
         return Path(unquote(urlsplit(store).path))
     file = unquote(db.removeprefix("sqlite:///")) if db.startswith("sqlite:///") else ":memory:"

@@ -1,7 +1,7 @@
-"""The end of artifacts: expired, or begun and never finished. Marked first, erased after.
+"""Cleanup of artifacts that expired or were never finished: marked first, erased later.
 
-Every pass is bounded, may be run twice, anywhere, and by many at once. The mark is committed with
-its audit before a byte is touched; erasing is tried again until the bytes are gone.
+Every pass is bounded, idempotent and safe to run concurrently. The mark and its audit event commit
+before any byte is deleted. Erasing is retried until the bytes are gone.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SQL = Statements("holdfast.artifacts", "artifact.sql")
 
 MAINTENANCE = Actor(ActorType.SYSTEM, "upkeep")
 
-# Longer than any writing should take: after it, what is still being written is given up.
+# Longer than any write should take. After it, an unfinished write is abandoned.
 GRACE = timedelta(days=1)
-# How long the row of a removed artifact stays, so that people can see what there was.
+# How long the row of a removed artifact stays readable.
 KEEP_ROWS = timedelta(days=90)
 PAUSE = timedelta(minutes=5)
 
@@ -31,17 +31,17 @@ OpenBlobs = Callable[[], BlobStore]
 
 
 def expire_artifacts(store: Store, blobs: OpenBlobs, *, limit: int) -> int:
-    """Remove what was kept long enough, at most *limit*; say how many."""
+    """Remove at most *limit* artifacts past their retention; return how many."""
     rows = _mark(store, SQL.expire_artifacts, "expired", limit=limit)
     erase_artifacts(store, blobs, limit=limit)
     return len(rows)
 
 
 def sweep_artifacts(store: Store, blobs: OpenBlobs, *, limit: int, grace: timedelta = GRACE) -> int:
-    """Give up writings that began more than *grace* ago, at most *limit*; say how many.
+    """Abandon at most *limit* writes that began more than *grace* ago; return how many.
 
-    Their bytes are taken away at once, and once more a grace later: a writer that was frozen may
-    have gone on in between and died before it learned that its row is gone.
+    Their bytes are erased at once, and again after another *grace*: a stalled writer may have
+    continued in between and crashed before it noticed that its row was removed.
     """
     rows = _mark(store, SQL.sweep_artifacts, "abandoned", limit=limit, grace_ms=ms(grace))
     _discard(blobs, rows)
@@ -49,17 +49,17 @@ def sweep_artifacts(store: Store, blobs: OpenBlobs, *, limit: int, grace: timede
 
 
 def erase_artifacts(store: Store, blobs: OpenBlobs, *, limit: int) -> int:
-    """Take away the bytes of removed artifacts, at most *limit* of them; say how many."""
+    """Erase the bytes of at most *limit* removed artifacts; return how many."""
     rows = store.read(lambda tx: tx.many(SQL.list_to_erase, limit=limit))
     gone, stuck = _discard(blobs, rows)
     _say(store, gone, gone=1)
-    # Out of the way of the others, which are tried at the next pass.
+    # Postponed so that it does not block the others, which are retried in the next pass.
     _say(store, stuck, gone=0)
     return len(gone)
 
 
 def prune_artifacts(store: Store, *, limit: int, keep: timedelta = KEEP_ROWS) -> int:
-    """Delete rows whose bytes have been gone for *keep*, at most *limit*; say how many."""
+    """Delete at most *limit* rows whose bytes have been gone for *keep*; return how many."""
     return store.write_one(
         lambda tx: tx.affected(SQL.prune_artifacts, keep_ms=ms(keep), limit=limit)
     )
@@ -76,7 +76,7 @@ def _mark(store: Store, statement: Statement, reason: str, **params: int) -> lis
 
 
 def _discard(blobs: OpenBlobs, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Those whose bytes are gone, and the one that could not be reached and ended the pass."""
+    """Return the erased rows, and the row whose store failed and ended the pass."""
     gone: list[Row] = []
     for row in rows:
         try:

@@ -132,7 +132,7 @@ def _copy(source: Any, target: Path) -> None:
                 shutil.copyfileobj(source, file)
                 os.fsync(file.fileno())
             except BaseException:
-                # Half a file, or a wrong one, would be taken for the artifact.
+                # A partial or wrong file would be mistaken for the artifact.
                 target.unlink()
                 raise
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""Artifacts as an extension: what it adds, without the code that does it."""
+"""The declaration of the artifacts extension, without its implementation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ArtifactsExtension(Extension):
-    """Declares artifacts; :class:`~holdfast.artifacts.artifacts.Artifacts` is what is enabled."""
+    """Declares artifacts; :class:`~holdfast.artifacts.artifacts.Artifacts` implements them."""
 
     name = "artifacts"
     is_default = True
@@ -43,6 +43,6 @@ class ArtifactsExtension(Extension):
         return CHECKS
 
     def test_settings(self, settings: Settings, folder: Path) -> Settings:
-        """Tests store no file where the application does."""
+        """Return settings that keep test files out of the application's store."""
         kept = replace(settings.artifacts, store=f"file://{folder}/artifacts")
         return replace(settings, **{self.name: kept})

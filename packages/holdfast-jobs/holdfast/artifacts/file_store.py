@@ -1,7 +1,7 @@
 """Artifacts in a folder.
 
-Every step goes through a descriptor of the folder above it, and nothing below the root is reached
-through a symbolic link. No name here comes from a user.
+Every path component is opened relative to a descriptor of its parent folder, and no symbolic link
+is followed below the root. No file name comes from a user.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from holdfast.errors import ArtifactStoreDown, ChecksumMismatch, ConfigError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without waiting: a pipe that somebody put there would keep us until its other end opens.
+# Non-blocking: opening a named pipe would otherwise block until its other end opens.
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# What opening says of a link, of a path through something that is no folder, and of a socket.
+# Errors of open() for a symbolic link, for a path through a file and for a socket.
 _NOT_OURS = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 _KEY_FILE = "link.key"
 
 
 class FileBlobStore:
-    """Bytes as files: two levels of folders with mode 0700, files with mode 0600."""
+    """Blobs as files: two levels of folders with mode 0700, files with mode 0600."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -42,7 +42,8 @@ class FileBlobStore:
             with _told():
                 fd = os.open(part, _NEW, 0o600, dir_fd=folder)
             try:
-                # What the chunks raise is their own; only what we do is a matter of this folder.
+                # Errors raised by the chunks are the caller's; only errors of the file system are
+                # translated.
                 for chunk in chunks:
                     with _told():
                         _write_all(fd, chunk)
@@ -81,7 +82,7 @@ class FileBlobStore:
             os.fsync(folder)
 
     def link_key(self) -> str:
-        """The key in ``link.key``; made on first use, by whoever comes first."""
+        """Return the key in ``link.key``. It is created on first use."""
         with _told(), self._folder([], make=True) as root:
             try:
                 return self._read_key(root)
@@ -95,7 +96,7 @@ class FileBlobStore:
         _write_all(fd, secrets.token_hex(32).encode())
         os.fsync(fd)
         os.close(fd)
-        # A link never replaces: of two who come at once, one wins and both read the same.
+        # link() never replaces a file: if two processes race, one wins and both read the same key.
         with suppress(FileExistsError):
             os.link(spare, _KEY_FILE, src_dir_fd=root, dst_dir_fd=root)
         os.unlink(spare, dir_fd=root)
@@ -129,7 +130,7 @@ class FileBlobStore:
             os.close(fd)
 
     def _enter(self, folders: Iterable[str], *, make: bool) -> int:
-        """A descriptor of the innermost folder. Without *make* it may not be there."""
+        """Return a descriptor of the innermost folder. Without *make* the folder may be missing."""
         if make:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         here = os.open(self.root, _FOLDER)
@@ -158,7 +159,7 @@ def _write_all(fd: int, chunk: bytes) -> None:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What the file system refuses, in our words."""
+    """Translate errors of the file system."""
     try:
         yield
     except OSError as exc:

@@ -1,7 +1,7 @@
-"""Download links: a signed token stands for one artifact until it expires. Pure.
+"""Download links: signed tokens, each for one artifact, with an expiry. Pure.
 
-The token is ``body.mac``. The body names the tenant, the artifact, its checksum, the end and the
-audience; the mac is HMAC-SHA-256 over the body's text, so that no second spelling of it passes.
+The token is ``body.mac``. The body names the tenant, the artifact, its checksum, the expiry and the
+audience. The mac is HMAC-SHA-256 over the encoded body, so only one encoding of a body is valid.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ AUDIENCE_BYTES = 200
 
 _VERSION = b"\x01"
 _FIXED = 1 + 16 + 16 + 32 + 8
-# Keeps these signatures apart from any other use of the same key.
+# Separates these signatures from other uses of the same key.
 _PURPOSE = b"holdfast artifact link 1\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a token says."""
+    """The contents of a token."""
 
     org_id: str
     artifact_id: str
@@ -38,7 +38,7 @@ class Link:
 
 
 def sign_link(link: Link, key: str) -> str:
-    """The token for *link*."""
+    """Return the token for *link*."""
     body = _text(
         _VERSION
         + uuid.UUID(link.org_id).bytes
@@ -51,7 +51,7 @@ def sign_link(link: Link, key: str) -> str:
 
 
 def read_link(token: str, key: str) -> Link:
-    """What *token* says, if it was signed with *key*. The only answer otherwise is LinkRefused."""
+    """Decode and verify *token*. Every failure raises LinkRefused."""
     if not isinstance(token, str) or len(token) > 1000 or not token.isascii():
         raise LinkRefused
     body, _, mac = token.partition(".")

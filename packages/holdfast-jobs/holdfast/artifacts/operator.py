@@ -36,7 +36,7 @@ class ArtifactFilter:
     state: ArtifactState | str = ArtifactState.STORED
 
     def check(self) -> ArtifactFilter:
-        """The same in stored form; raises InvalidAction with every bad field."""
+        """Return the filter in stored form; raises InvalidAction with every bad field."""
         return read_filter(self, {"org_id": uuid, "job_id": uuid, "state": word(ArtifactState)})
 
 
@@ -44,7 +44,7 @@ class ArtifactFilter:
     InvalidAction,
     checks={
         "wanted": instance(ArtifactFilter),
-        # Checked by the verb, so that a refusal is audited, or by the store of artifacts.
+        # The method itself validates these, so that a refusal is audited.
         **dict.fromkeys(("audience", "expires_in", "reason"), anything),
     },
 )
@@ -80,14 +80,16 @@ class OperatorArtifacts:
         return page_of(found, limit, lambda artifact: artifact.id)
 
     def get(self, artifact_id: str) -> Artifact:
-        """One artifact in any state. Another tenant's is not found."""
+        """Return one artifact in any state. Raises ArtifactNotFound for another tenant's
+        artifact."""
         org_id = self._locate(Action.LOOK, artifact_id)
         return self._artifacts.get(
             artifact_id, org_id=org_id, actor=self.context.actor, is_operator=self._sees_all
         )
 
     def open(self, artifact_id: str) -> ArtifactReader:
-        """The bytes, compared with their checksum while they are read. Close it after use."""
+        """Open an artifact for reading. Its checksum is verified during the read. Close it after
+        use."""
         org_id = self._locate(Action.LOOK, artifact_id)
         return self._artifacts.open(
             artifact_id, org_id=org_id, actor=self.context.actor, is_operator=self._sees_all
@@ -96,7 +98,7 @@ class OperatorArtifacts:
     def link(
         self, artifact_id: str, *, reason: str, expires_in: timedelta = HOUR, audience: str = ""
     ) -> str:
-        """A token that opens this artifact for its bearer, for at most seven days."""
+        """Create a token that opens this artifact for its bearer, for at most seven days."""
         action = Action.LINK_ARTIFACT
         org_id = self._locate(action, artifact_id)
         reason = self._admit(action, artifact_id, org_id, reason)
@@ -120,7 +122,7 @@ class OperatorArtifacts:
         )
 
     def sweep(self, *, reason: str) -> Mapping[str, int]:
-        """One bounded pass over artifacts that expired or were never finished, of all tenants."""
+        """Run one bounded cleanup pass over expired and unfinished artifacts of all tenants."""
         action, subject = Action.SWEEP_ARTIFACTS, "artifacts:all"
         reason = admit(self.context, action, reason, org_id=None, subject=subject)
         done = dict(self._artifacts.upkeep(limit=SWEEP_LIMIT))
@@ -145,7 +147,7 @@ class OperatorArtifacts:
         return admit(self.context, action, reason, org_id=org_id, subject=subject, longest=200)
 
     def _locate(self, action: Action, artifact_id: str) -> str:
-        """The tenant of an artifact that *action* is allowed on.
+        """Return the tenant of an artifact after checking that *action* is allowed.
 
         An unknown id and another tenant's artifact both raise ArtifactNotFound.
         """

@@ -1,4 +1,4 @@
-"""Reading: the bytes are compared with what was stored while they flow."""
+"""Reading artifacts: the checksum is verified during the read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from holdfast.errors import ChecksumMismatch
 
 
 class ArtifactReader(io.BufferedReader):
-    """A file to be read. The last bytes are given only if all of them are those that were stored.
+    """A readable file that returns its last bytes only if the checksum of all bytes matches.
 
-    Raises ChecksumMismatch at the end, or as soon as bytes are missing or too many. Whoever acts
-    on the first bytes before having read the last acts on bytes that nobody compared.
+    Raises ChecksumMismatch at the end, or as soon as bytes are missing or surplus. Bytes read
+    before the end are not yet verified.
     """
 
     def __init__(self, artifact: Artifact, source: Source) -> None:
@@ -39,7 +39,7 @@ class _Compared(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         if self._fault:
-            # Asked again after the fault, it must not look like a proper end.
+            # A read after a fault must not look like a normal end of file.
             self._refuse(self._fault)
         if not self._left:
             return 0

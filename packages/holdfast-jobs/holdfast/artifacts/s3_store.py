@@ -1,5 +1,5 @@
-"""Artifacts in an S3-compatible store. Credentials and region come from where AWS's tools find
-them: the environment, a profile, the machine's role."""
+"""Artifacts in an S3-compatible store. Credentials and region come from the standard AWS sources:
+the environment, a profile or the machine's role."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from botocore.session import Session
 from holdfast.artifacts.blob_store import Source, parts_of
 from holdfast.errors import ArtifactStoreDown, AuthDenied, ConfigError
 
-# A part is held in memory while it is sent. 10,000 parts are the most there may be: 78 GiB.
+# A part is held in memory while it is sent. S3 allows 10,000 parts: 78 GiB.
 PART_BYTES = 8 * 1024 * 1024
 
 _DENIED = frozenset(
@@ -36,7 +36,7 @@ _DENIED = frozenset(
 
 
 class S3BlobStore:
-    """Bytes as objects of one bucket."""
+    """Blobs as objects of one bucket."""
 
     def __init__(self, bucket: str, prefix: str, *, endpoint: str | None = None) -> None:
         self.bucket = bucket
@@ -59,7 +59,7 @@ class S3BlobStore:
         for number, part in enumerate(parts, 2):
             sent.append(self._send(upload, number, part))
         with _told():
-            # Until here nothing can be seen under the key.
+            # Nothing is visible under the key before this request.
             self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": sent})
 
     def _send(self, upload: dict[str, Any], number: int, part: bytes) -> dict[str, Any]:
@@ -79,8 +79,8 @@ class S3BlobStore:
         key = self._key(place)
         with _told():
             self._client.delete_object(Bucket=self.bucket, Key=key)
-            # Some stores say so of a bucket that never had an upload in parts; and another pass
-            # may have ended this one.
+            # Some stores return this error for a bucket without multipart uploads. Another pass may
+            # also have aborted this upload.
             with suppress(self._client.exceptions.NoSuchUpload):
                 begun = self._client.list_multipart_uploads(Bucket=self.bucket, Prefix=key)
                 for upload in begun.get("Uploads", []):
@@ -114,7 +114,7 @@ class S3BlobStore:
 
 
 class _Body:
-    """The bytes of an object on their way; a connection that breaks is not a damaged object."""
+    """The body of an object. A broken connection is not reported as a damaged object."""
 
     def __init__(self, body: Any) -> None:
         self._body = body
@@ -135,8 +135,8 @@ def _client(endpoint: str | None) -> Any:
         read_timeout=60,
         retries={"mode": "standard", "total_max_attempts": 3},
         signature_version="s3v4",
-        # Without the newer checksum headers, which some stores refuse, each request carries the
-        # SHA-256 of its body in its signature, which every such store checks.
+        # Some stores reject the newer checksum headers. Without them the signature of each request
+        # covers the SHA-256 of its body, which every such store checks.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         s3={"addressing_style": "path" if endpoint else "auto"},
@@ -147,7 +147,7 @@ def _client(endpoint: str | None) -> Any:
 
 
 def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of one length; the last may be shorter."""
+    """Split the bytes into parts of equal size; the last may be shorter."""
     pending = bytearray()
     for chunk in chunks:
         pending += chunk
@@ -161,7 +161,7 @@ def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What the store or the client refuses, in our words; theirs may quote a key."""
+    """Translate errors of the store and the client. Their own messages may quote a key."""
     try:
         yield
     except ClientError as exc:

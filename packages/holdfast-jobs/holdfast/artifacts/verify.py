@@ -1,4 +1,4 @@
-"""The part of artifacts in the invariants I29, I36 and I49."""
+"""The checks of artifacts for the invariants I29, I36 and I49."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 -- The invariants of artifacts. Each statement selects violations: org_id, subject and detail.
 
--- find_foreign :many — I29, crosses tenants: an artifact of another tenant than its job
+-- find_foreign :many — I29, crosses tenants: artifacts of another tenant than their job
 SELECT artifact.org_id, 'artifact:' || CAST(artifact.id AS text) AS subject,
        'it names a job that is another tenant''s' AS detail
 FROM holdfast.artifact AS artifact
@@ -9,7 +9,7 @@ WHERE made.job_id = artifact.job_id AND made.name = 'job.enqueued'
   AND made.org_id <> artifact.org_id
   AND (CAST(:org_id AS {uuid}) IS NULL OR artifact.org_id = :org_id);
 
--- find_ahead :many — I36, crosses tenants: an instant of an artifact that has not come yet
+-- find_ahead :many — I36, crosses tenants: artifacts with a timestamp in the future
 SELECT org_id, 'artifact:' || CAST(id AS text) AS subject,
        'an instant of it is ahead of the clock' AS detail
 FROM holdfast.artifact
@@ -17,7 +17,7 @@ WHERE (created_at > CAST(:ahead AS {instant}) OR stored_at > CAST(:ahead AS {ins
        OR removed_at > CAST(:ahead AS {instant}))
   AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);
 
--- find_changed :many — I49, crosses tenants: an artifact is what was stored
+-- find_changed :many — I49, crosses tenants: artifacts that differ from their stored event
 SELECT artifact.org_id, 'artifact:' || CAST(artifact.id AS text) AS subject,
        'it is not what event ' || CAST(event.id AS text) || ' says was stored' AS detail
 FROM holdfast.artifact AS artifact

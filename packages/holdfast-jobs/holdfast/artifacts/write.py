@@ -1,4 +1,4 @@
-"""Writing: the row first, then the bytes, then the word that they are there.
+"""Writing artifacts: the row first, then the bytes, then the state 'stored'.
 
 A crash in between leaves a row in state 'writing' and perhaps some bytes; cleanup.py removes both.
 """
@@ -47,7 +47,7 @@ _log = logging.getLogger("holdfast.artifacts")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is known of an artifact before its bytes are."""
+    """The attributes of an artifact before its bytes are written."""
 
     id: str
     org_id: str
@@ -77,7 +77,7 @@ class Draft:
         }
 
     def check(self) -> None:
-        """Raise InvalidArtifact that names everything that is wrong."""
+        """Raise InvalidArtifact with every bad field."""
         problems = {
             "name": problem_of_name(self.name),
             "media_type": problem_of_media_type(self.media_type),
@@ -103,10 +103,10 @@ def write_artifact(
     first: Session | None = None,
     guard: Guard | None = None,
 ) -> Artifact:
-    """Store the bytes of *content* as *draft* says.
+    """Store the bytes of *content* with the attributes of *draft*.
 
-    The row is begun, after *guard* passed, and given up in *first*, which commits at once where
-    that is possible. What says 'stored' belongs to *session*: that may be an open transaction.
+    *first* inserts the row after *guard* has passed, and abandons it on failure; it commits at once
+    where possible. *session* marks the row as stored and may be an open transaction.
     """
     draft.check()
     first = first or session
@@ -125,7 +125,7 @@ def _begin(tx: Tx, draft: Draft, guard: Guard | None) -> None:
     if guard is not None:
         guard(tx)
     tx.affected(SQL.begin_artifact, begun=[draft.row], keep_ms=ms(draft.keep))
-    # Looked at, not counted: an insert that is run again finds its own row.
+    # Read back instead of counted: a repeated insert finds its own row.
     if tx.maybe(SQL.find_artifact, org_id=draft.org_id, id=draft.id) is None:
         raise JobNotFound(str(draft.job_id))
 
@@ -141,7 +141,8 @@ def _store(tx: Tx, draft: Draft, measured: Measured) -> Artifact:
     row: Row | None = tx.maybe(SQL.find_artifact, org_id=draft.org_id, id=draft.id)
     if row is None or row["state"] != ArtifactState.STORED:
         raise WriteConflict("The writing took too long and was given up. Store it again.")
-    # Already stored, by us: the answer to the first commit was lost and the work is run again.
+    # Already stored by this call: the response to the first commit was lost, and the work ran
+    # again.
     artifact = Artifact.from_row(row)
     if stored:
         about = {
@@ -155,12 +156,12 @@ def _store(tx: Tx, draft: Draft, measured: Measured) -> Artifact:
 
 
 def _give_up(session: Session, blobs: BlobStore, draft: Draft) -> None:
-    """Take back what was begun; what cannot be taken back now is swept later."""
+    """Undo an unfinished write. The sweep removes whatever cannot be undone now."""
     where = {"org_id": draft.org_id, "id": draft.id}
     try:
         marked = session.write_one(lambda tx: tx.affected(SQL.abandon_artifact, **where))
         row = session.read(lambda tx: tx.maybe(SQL.find_artifact, **where))
-        # If it says 'stored' after all, only the answer was lost: the bytes stay.
+        # If the row says 'stored', only the response was lost: keep the bytes.
         if row is None or row["state"] == ArtifactState.STORED:
             return
         blobs.discard(place_of(draft.id))
@@ -173,7 +174,7 @@ def _give_up(session: Session, blobs: BlobStore, draft: Draft) -> None:
 
 
 class Measured:
-    """Chunks on their way, hashed and counted."""
+    """Chunks that are hashed and counted while they are read."""
 
     def __init__(self, chunks: Iterable[bytes], max_bytes: int) -> None:
         self._chunks = chunks
@@ -196,7 +197,7 @@ class Measured:
 
 @contextmanager
 def opened(content: Content) -> Iterator[Iterable[Any]]:
-    """The chunks of whatever can be stored. What a caller opened stays open."""
+    """Yield the chunks of *content*. A file that the caller opened stays open."""
     if isinstance(content, (bytes, bytearray, memoryview)):
         yield [content]
     elif isinstance(content, os.PathLike):

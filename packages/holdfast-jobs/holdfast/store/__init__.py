@@ -1,4 +1,4 @@
-"""The only code that speaks to a database."""
+"""The only code that accesses a database."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def open_store(
     handler_url: str | None = None,
     components: Sequence[Component] = (),
 ) -> Store:
-    """Open the store that *url* names. With *check*, its schema must be this code's.
+    """Open the store at *url*. With *check*, its schema must match this code.
 
-    *pool_size* is how many connections to PostgreSQL it may open at once; None follows the workers
-    of this process. *handler_url* is the same database with a login for handlers alone.
-    *components* are migrated and checked beside the core.
+    *pool_size* limits the connections to PostgreSQL; None follows the workers of this process.
+    *handler_url* is the same database with a login for handlers only. *components* are migrated and
+    checked with the core.
     """
     clock = clock or SystemClock()
     store: Store
@@ -57,7 +57,7 @@ def open_store(
             ) from exc
         store = PostgresStore(url, clock, pool_size=pool_size, handler_url=handler_url)
     else:
-        # Not repeated: it may carry a password.
+        # Do not repeat the URL: it may contain a password.
         raise ConfigError("The address must be sqlite:///FILE or postgresql://HOST/NAME.")
     store.components = tuple(components)
     if check:

@@ -1,4 +1,4 @@
-"""The lock that says that a handler's transaction is open, in this process or another one."""
+"""The lock that marks an open handler transaction, in this process or another one."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from holdfast.store.transaction import Caller, caller
 from holdfast.store.write_lock import WriteLock
 
 LOCK_FILE_SECONDS = 5.0
-"""How long a call that wants an answer waits for the lock file: writes hold it for milliseconds."""
+"""How long a call waits for the lock file. Writes hold it for milliseconds."""
 
 
 class BlockLock:
-    """Held for as long as a handler has SQLite's only writer."""
+    """Held while a handler occupies SQLite's only writer."""
 
     def __init__(self, path: str | None, url: str) -> None:
         self.owner: Caller | None = None
         self._fd: int | None = None
-        # A lock belongs to the open file: through the first one a look would release it.
+        # A lock belongs to the open file: testing it through the first descriptor would release it.
         self._look_fd: int | None = None
         if path is not None:
             self._fd = open_lock(path + ".transaction.lock", url)
             self._look_fd = open_lock(path + ".transaction.lock", url)
 
     def hold(self) -> None:
-        """Call when no block is open, and with the locks that make sure of it."""
+        """Take the lock. Call only when no block is open, while holding the locks that ensure
+        it."""
         if self._fd is not None:
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             os.pwrite(self._fd, f"{os.getpid():<20}".encode(), 0)
@@ -41,7 +42,7 @@ class BlockLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether a handler's transaction is open, here or in another process."""
+        """Whether a handler transaction is open, here or in another process."""
         if self.owner is not None:
             return True
         if self._look_fd is None:
@@ -55,19 +56,19 @@ class BlockLock:
 
     @property
     def process(self) -> str:
-        """The number of the process that holds it, or held it last."""
+        """The process id of the current or last holder."""
         if self.owner is not None or self._fd is None:
             return str(os.getpid())
         return os.pread(self._fd, 20, 0).decode().strip() or "unknown"
 
     def held_seconds(self) -> float | None:
-        """For how long it has been held; None if it is not. Taking it writes the file."""
+        """How long the lock has been held, or None. Taking it updates the file's mtime."""
         if self._fd is None or not self.is_held:
             return None
         return max(0.0, time.time() - os.fstat(self._fd).st_mtime)
 
     def check_caller(self) -> None:
-        """Raise if the caller would wait for the block that it has open itself."""
+        """Raise if the caller would wait for its own open block."""
         owner = self.owner
         if owner is None:
             return
@@ -84,7 +85,7 @@ class BlockLock:
             )
 
     def busy(self) -> StoreBusy:
-        """The error of a call that cannot wait any longer."""
+        """Return the error of a call that cannot wait any longer."""
         if not self.is_held:
             return StoreBusy(
                 "SQLite's only writer was busy for too long. Nothing was written. If it stays busy,"
@@ -105,7 +106,7 @@ class BlockLock:
 
 
 class Patience:
-    """How long a write waits: while a handler's transaction is open, and in all."""
+    """Limits of a write's wait: while a handler transaction is open, and in total."""
 
     def __init__(self, block: BlockLock, block_seconds: float, seconds: float) -> None:
         now = time.monotonic()
@@ -115,7 +116,7 @@ class Patience:
         self._lock_until = min(self._until, now + max(block_seconds, LOCK_FILE_SECONDS))
 
     def check(self) -> None:
-        """Raise StoreBusy if it is over."""
+        """Raise StoreBusy if a limit has passed."""
         now = time.monotonic()
         is_late = now >= self._lock_until
         if is_late or (now >= self._block_until and self._block.is_held):
@@ -123,7 +124,7 @@ class Patience:
 
     @property
     def lock_left(self) -> float:
-        """How long to wait for the lock file."""
+        """The remaining time to wait for the lock file."""
         return max(0.0, self._lock_until - time.monotonic())
 
     @property
@@ -132,7 +133,7 @@ class Patience:
 
 
 def find_stuck_writer(block: BlockLock, lock: WriteLock, seconds: float) -> str | None:
-    """What has kept the only writer for *seconds* or more, in words. Closes *lock*."""
+    """Describe what has held the only writer for *seconds* or more. Closes *lock*."""
     held_for = block.held_seconds()
     try:
         if held_for is None and not lock.acquire(seconds):

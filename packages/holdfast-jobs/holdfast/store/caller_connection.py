@@ -1,4 +1,4 @@
-"""The caller's own connection, so that a job is enqueued if and only if their transaction commits.
+"""Enqueueing on the caller's connection, so that a job exists only if the caller commits.
 
 Accepted: sqlite3, psycopg (sync and async), asyncpg, SQLAlchemy (Connection, Session and their
 async forms), Django. Nothing is committed or rolled back here.
@@ -24,20 +24,20 @@ from holdfast.store.store import Row, Tx, bind
 
 T = TypeVar("T")
 
-# A piece of work as steps: it yields a statement with its parameters and is sent the rows. The
-# same steps run over a blocking and over an awaiting connection.
+# A generator that yields a statement with its parameters and receives the rows. The same steps run
+# on blocking and async connections.
 Step = tuple[Statement, dict[str, Any]]
 Steps = Generator[Step, list[Row], T]
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
 
-# The queues to wake when a transaction of Holdfast's own ends. NOTIFY takes a lock on the whole
-# database at commit, so it never runs in a caller's transaction, nor in a handler's.
+# The queues to wake after a transaction of Holdfast commits. NOTIFY takes a database-wide lock at
+# commit, so it never runs in a caller's or a handler's transaction.
 after_commit: ContextVar[set[str] | None] = ContextVar("holdfast_after_commit", default=None)
 
 
 def run(tx: Tx, steps: Steps[T]) -> T:
-    """Run steps in a transaction of ours."""
+    """Run steps in a transaction of the store."""
     return _drive(steps, lambda step: tx.many(step[0], **step[1]))
 
 
@@ -54,7 +54,7 @@ def run_borrowed(connection: Any, clock: Clock, steps: Steps[T], channels: Seque
     """Run steps on the caller's blocking connection.
 
     Workers are not notified: they poll, or the caller calls ``hf.wake`` after its commit. Inside a
-    handler's transaction the *channels* are noted, and the engine wakes them after the commit.
+    handler's transaction the *channels* are recorded, and the engine wakes them after the commit.
     """
     dialect, execute = blocking(connection)
     if dialect is SQLITE:
@@ -72,7 +72,7 @@ def run_borrowed(connection: Any, clock: Clock, steps: Steps[T], channels: Seque
 
 @contextmanager
 def noting_queues() -> Iterator[set[str]]:
-    """The queues of the jobs that are enqueued on a connection inside the block."""
+    """Collect the queues of the jobs that the block enqueues on a connection."""
     noted: set[str] = set()
     before = after_commit.get()
     after_commit.set(noted)
@@ -91,7 +91,7 @@ def _note(channels: Sequence[str]) -> None:
 async def arun_borrowed(
     connection: Any, clock: Clock, steps: Steps[T], channels: Sequence[str]
 ) -> T:
-    """The same on the caller's awaiting connection."""
+    """Run steps on the caller's async connection."""
     run_sync = getattr(connection, "run_sync", None)
     if run_sync is not None:
         result: T = await run_sync(lambda plain: run_borrowed(plain, clock, steps, channels))
@@ -124,7 +124,7 @@ Execute = Callable[[str, Mapping[str, Any]], Sequence[Mapping[str, Any]]]
 
 
 def blocking(connection: Any) -> tuple[Dialect, Execute]:
-    """How to run a statement, written in psycopg's placeholders, on this connection."""
+    """Return the dialect and a function that runs statements with psycopg placeholders."""
     family = family_of(connection)
     if family == "sqlite3":
         return SQLITE, lambda text, params: _sqlite_rows(connection, text, params)
@@ -160,7 +160,7 @@ def _sqlalchemy(connection: Any) -> tuple[Dialect, Execute]:
 
 
 def _raw_sqlite(connection: Any) -> Any:
-    """The driver's own connection to SQLite behind the caller's."""
+    """Return the sqlite3 connection behind the caller's."""
     family = family_of(connection)
     if family == "sqlalchemy":
         plain = connection.connection() if hasattr(connection, "get_bind") else connection
@@ -172,9 +172,9 @@ def _raw_sqlite(connection: Any) -> Any:
 
 
 def _teach(connection: Any) -> None:
-    """Give the caller's connection the function that our triggers call, unless it has it.
+    """Register the function that the triggers call on the caller's connection, if it is missing.
 
-    SQLite refuses to replace a function while a statement of the caller's is being read.
+    SQLite refuses to replace a function while a statement of the connection is being read.
     """
     cursor = connection.cursor()
     try:
@@ -189,7 +189,7 @@ def _sqlite_rows(
     connection: sqlite3.Connection, text: str, params: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
     cursor = connection.cursor()
-    # The caller's connection may have a row factory of its own.
+    # The caller's connection may have its own row factory.
     cursor.row_factory = None
     return _cursor_rows(cursor.execute(_named(text), params))
 
@@ -241,12 +241,12 @@ def to_psycopg_text(statement: Statement, dialect: Dialect) -> str:
 
 
 def _named(text: str) -> str:
-    """psycopg's placeholders as ``:name``."""
+    """Convert psycopg placeholders to ``:name``."""
     return _PLACEHOLDER.sub(lambda match: f":{match[1]}" if match[1] else "%", text)
 
 
 def _numbered(text: str, params: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """psycopg's placeholders as ``$1``, with the values in that order."""
+    """Convert psycopg placeholders to ``$1``; return the values in that order."""
     names = list(dict.fromkeys(name for name in _PLACEHOLDER.findall(text) if name))
     places = {name: f"${index}" for index, name in enumerate(names, 1)}
     numbered = _PLACEHOLDER.sub(lambda match: places[match[1]] if match[1] else "%", text)
@@ -261,7 +261,7 @@ def _cursor_rows(cursor: Any) -> list[Mapping[str, Any]]:
 
 
 def _plain(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Rows with ids as text, whatever the driver makes of them."""
+    """Return rows with ids as text for every driver."""
     return [
         {name: str(value) if isinstance(value, uuid.UUID) else value for name, value in row.items()}
         for row in rows
@@ -269,7 +269,7 @@ def _plain(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def family_of(connection: Any) -> str | None:
-    """The library a connection comes from, also through a class that another one derived."""
+    """Return the library that a connection comes from, including subclasses."""
     for base in type(connection).__mro__:
         package = base.__module__.partition(".")[0]
         if package in _FAMILIES:

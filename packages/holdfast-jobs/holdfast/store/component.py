@@ -1,6 +1,6 @@
 """Components: each has its own migrations and its own version in the database.
 
-The core is the component ``core``. An extension that stores data brings a component of its own.
+The core is the component ``core``. An extension that stores data adds its own component.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CORE = Component(CORE_NAME, "holdfast.store")
 
 
 def in_order(components: Sequence[Component]) -> list[Component]:
-    """The core and *components*, each once and after those of them that it needs."""
+    """Return the core and *components* without duplicates, in dependency order."""
     waiting = {found.name: found for found in (CORE, *components)}
     ordered: list[Component] = []
     while waiting:

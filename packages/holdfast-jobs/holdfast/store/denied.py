@@ -1,7 +1,7 @@
 """Permission denied: which object a driver's error is about. Pure.
 
-The server's message is never kept. Of it only the name of the object is read, and only from errors
-that the server raises in its own check of rights: such a message holds nothing but that name.
+The server's message is never kept. Only the object name is read from it, and only from errors that
+the server raises in its own permission checks: these messages contain nothing else.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 
 INSUFFICIENT_PRIVILEGE = "42501"
-# The functions of the server that refuse a right, the last four that on a sequence. A policy of
-# row-level security, a SET ROLE and a function of the user's own raise the same SQLSTATE elsewhere.
+# Server functions that check permissions; the last four are for sequences. Row-level security
+# policies, SET ROLE and user functions raise the same SQLSTATE elsewhere.
 _CHECKS_RIGHTS = frozenset(
     (
         "aclcheck_error",
@@ -34,7 +34,7 @@ TABLES = ("table", "view", "relation", "materialized view", "foreign table")
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """An object that a role has no right to use; *kind* is empty where it cannot be read."""
+    """An object that a role may not use; *kind* is empty if it is unknown."""
 
     kind: str
     name: str
@@ -46,8 +46,8 @@ class Denied:
 
 
 def denied_object(exc: BaseException) -> Denied | None:
-    """What a statement had no right to use, if that is why it failed."""
-    # SQLAlchemy and Django keep the driver's own error.
+    """Return the object that a statement may not use, if that is why it failed."""
+    # SQLAlchemy and Django wrap the driver's error.
     for link in (exc, getattr(exc, "orig", None), exc.__cause__):
         found = _of_driver(link)
         if found is not None:
@@ -59,7 +59,7 @@ def _of_driver(exc: object) -> Denied | None:
     sqlstate = getattr(exc, "sqlstate", None) or getattr(exc, "pgcode", None)
     if sqlstate != INSUFFICIENT_PRIVILEGE:
         return None
-    # psycopg has a diagnosis, asyncpg has the same as attributes of the error.
+    # psycopg has diag; asyncpg has the same fields as attributes of the error.
     diagnosis = getattr(exc, "diag", None)
     source = getattr(diagnosis, "source_function", None) or getattr(
         exc, "server_source_function", None
@@ -72,6 +72,6 @@ def _of_driver(exc: object) -> Denied | None:
     english = _ENGLISH.fullmatch(message)
     if english is not None:
         return Denied(english[1], english[2])
-    # Where the server speaks another language, the name is the last word in most of them.
+    # In most other server languages the name is the last word.
     words = [word.strip(_QUOTES) for word in message.split()]
     return Denied("", next(filter(None, reversed(words)), ""))

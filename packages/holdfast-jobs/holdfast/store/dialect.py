@@ -57,16 +57,16 @@ _NAMED = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One database's answers."""
+    """The SQL of one database."""
 
     name: Literal["sqlite", "postgres"]
     words: dict[str, str]
     types: dict[str, str]
-    # Whether a connection may have fewer rights than the engine has.
+    # Whether connections may have fewer privileges than the engine.
     has_roles: bool
 
     def render(self, text: str, *, lone: bool = False) -> str:
-        """The statement as this database understands it; *lone* if every row set has one row."""
+        """Render the statement for this database; *lone* if every row set has one row."""
         text = _ONLY.sub(lambda match: match[2] if match[1] == self.name else "", text)
         text = _REFUSE.sub(self._refuse, text)
         text = _ROWS.sub(self._lone_row if lone else self._rows, text)
@@ -84,16 +84,16 @@ class Dialect:
         for token, words in (self.words | self.types).items():
             text = text.replace("{" + token + "}", words)
         if self.name == "sqlite":
-            # Indexes have no schema to be named with.
+            # Index names are not qualified in DROP INDEX.
             text = text.replace("DROP INDEX holdfast.", "DROP INDEX ")
             text = text.replace("holdfast.", "holdfast_").replace("IS DISTINCT FROM", "IS NOT")
-            # SQLite returns columns of the updated table only, and does not know its alias there.
+            # SQLite returns only columns of the updated table, and does not know its alias there.
             head, returning, tail = text.partition("RETURNING ")
             text = head + returning + tail.replace("job.", "")
         return text
 
     def _lone_row(self, match: re.Match[str]) -> str:
-        """One row as plain parameters: PostgreSQL plans and runs an insert in 0.83 ms, not 1.30."""
+        """Render one row as plain parameters: PostgreSQL inserts it in 0.83 ms instead of 1.30."""
         name, spec = match.groups()
         columns = [column.split() for column in spec.split(",")]
         if self.name == "sqlite":
@@ -113,8 +113,8 @@ class Dialect:
                 f"json_extract(value, '$.{column}') AS {column}" for column, _ in columns
             )
             return f"(SELECT {picked} FROM json_each(:{name})) AS {name}"  # noqa: S608
-        # Documents travel as text inside the parameter, so that both databases parse the same
-        # characters, and become jsonb on arrival.
+        # Documents are passed as text inside the parameter and cast to jsonb by the server, so that
+        # both databases parse the same characters.
         inner = ", ".join(
             f"{column} {'text' if kind == 'json' else self.types.get(kind, kind)}"
             for column, kind in columns
@@ -123,7 +123,7 @@ class Dialect:
             f"CAST({column} AS jsonb) AS {column}" if kind == "json" else column
             for column, kind in columns
         )
-        # Through text, because a driver may encode what it believes to be json a second time.
+        # Cast to text first, because a driver may encode a json parameter twice.
         source = f"json_to_recordset(CAST(CAST(:{name} AS text) AS json)) AS _({inner})"
         return f"(SELECT {picked} FROM {source}) AS {name}"  # noqa: S608
 
@@ -136,12 +136,12 @@ class Dialect:
     def _ms_since(self, match: re.Match[str]) -> str:
         (instant,) = match.groups()
         if self.name == "sqlite":
-            # In days a minute is a few hundredths of a millisecond short.
+            # julianday counts days in floating point and is off by fractions of a millisecond.
             return f"round((julianday({{now}}) - julianday({instant})) * 86400000.0)"
         return f"CAST(EXTRACT(EPOCH FROM ({{now}} - {instant})) * 1000 AS double precision)"
 
     def _unit_free(self, match: re.Match[str]) -> str:
-        # SQLite has one writer: nobody else can hold a unit while a claim runs.
+        # SQLite has one writer: no other transaction can hold a unit while a claim runs.
         if self.name == "sqlite":
             return "TRUE"
         return f"pg_try_advisory_xact_lock(hashtextextended({match.group(1)}, 0))"
@@ -158,7 +158,7 @@ class Dialect:
     def _field(self, match: re.Match[str]) -> str:
         document, name = match.groups()
         if self.name == "sqlite":
-            # What a hand wrote there may be no JSON at all, which json_extract takes for an error.
+            # A value edited by hand may not be JSON, and json_extract raises an error for that.
             picked = f"json_extract({document}, '$.{name}')"
             return f"(CASE WHEN json_valid({document}) THEN {picked} END)"
         return f"({document} ->> '{name}')"
@@ -185,15 +185,15 @@ class Dialect:
         head = f"CREATE TRIGGER {name} {moment} ON {table} FOR EACH ROW WHEN ({condition})"
         if self.name == "sqlite":
             return f"{head} BEGIN SELECT RAISE(ABORT, '{name}: {says}'); END"
-        # AFTER, because BEFORE would lock and fetch each old row once more before the update. An
-        # insert stays BEFORE: a unique key must not answer for another tenant's row first.
+        # AFTER, because BEFORE would lock and fetch each old row again before the update. Inserts
+        # stay BEFORE: a unique key must not reveal another tenant's row first.
         head = head.replace(" BEFORE UPDATE", " AFTER UPDATE", 1)
         return f"{head} EXECUTE FUNCTION holdfast.refuse('{says}')"
 
 
 SQLITE = Dialect(
     name="sqlite",
-    # SQLite runs inside the process, so the process's clock is the database's clock.
+    # SQLite runs in this process, so the process's clock is the database's clock.
     words={
         "now": ":now",
         "json_object": "json_object",
@@ -215,8 +215,8 @@ SQLITE = Dialect(
 POSTGRES = Dialect(
     name="postgres",
     words={
-        # statement_timestamp, not clock_timestamp: a volatile clock would turn the index condition
-        # of a sweep into a filter.
+        # statement_timestamp, not clock_timestamp: a volatile function would turn the index
+        # condition of a sweep into a filter.
         "now": "coalesce(CAST(:now AS timestamptz), statement_timestamp())",
         "json_object": "jsonb_build_object",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
@@ -236,10 +236,10 @@ POSTGRES = Dialect(
 
 
 def to_psycopg(text: str) -> str:
-    """A rendered statement with psycopg's placeholders instead of ``:name``."""
+    """Replace ``:name`` by psycopg placeholders in a rendered statement."""
     return _NAMED.sub(r"%(\1)s", text.replace("%", "%%"))
 
 
 def names_in(text: str) -> frozenset[str]:
-    """The parameters a statement takes."""
+    """Return the parameter names of a statement."""
     return frozenset(_NAMED.findall(text))

@@ -1,13 +1,13 @@
-"""Digests of rows: the audit records what a change wrote without repeating it.
+"""Digests of rows: the audit records a change's content without repeating it.
 
 ``{digest enqueue job}`` in a statement is the digest of the columns below of the row ``job``: 32
-hexadecimal characters of a SHA-256. Verify computes it again and compares. A database compares only
-digests that it made itself, so the two may write values in different ways.
+hexadecimal characters of a SHA-256. Verify recomputes and compares it. A database compares only
+digests that it made itself, so the two may encode values differently.
 
-Both ways tell NULL from an empty text and keep neighbouring values apart. SQLite hashes a JSON
-array. PostgreSQL joins the values with a control character that none of them may contain, free text
-last: 0.9 microseconds a row, where the text of a whole row takes 2.0. Instants are hashed as
-seconds since 1970, because their text depends on the time zone of the session.
+Both encodings distinguish NULL from empty text and separate neighbouring values. SQLite hashes a
+JSON array. PostgreSQL joins the values with a control character that none of them may contain, free
+text last: 0.9 microseconds a row; hashing a whole row's text takes 2.0. Instants are hashed as
+seconds since 1970, because their text depends on the session's time zone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LENGTH = 32
 FUNCTION = "holdfast_digest"
 
 COVERED: dict[str, Sequence[str]] = {
-    # Of a job, what its enqueue wrote and job_event does not hold in columns of its own.
+    # Columns of a job that its enqueue wrote and that job_event does not store.
     "enqueue": (
         "category",
         "priority",
@@ -35,7 +35,7 @@ COVERED: dict[str, Sequence[str]] = {
         "routing_decision?",
         "payload",
     ),
-    # Of a job, what claims leave as it is: outcomes, failures and cancel requests change it.
+    # Columns of a job that claims do not change, but outcomes, failures and cancel requests do.
     "state": (
         "stage",
         "pipeline_version",
@@ -93,7 +93,7 @@ COVERED: dict[str, Sequence[str]] = {
         "actor_id",
         "reason",
     ),
-    # Of a delivery, what is told to whom.
+    # Columns of a delivery: content and recipient.
     "delivery": (
         "version",
         "channel",
@@ -108,7 +108,7 @@ COVERED: dict[str, Sequence[str]] = {
         "recipient",
         "subject",
     ),
-    # Of an item of a batch, what was prepared before the batch was handed over.
+    # Columns of a batch item that were written before the batch was submitted.
     "item": (
         "batch_id",
         "batch_item_index",
@@ -125,7 +125,7 @@ COVERED: dict[str, Sequence[str]] = {
         "echo",
         "group_key",
     ),
-    # Of the output of a rewrite, until its text is erased.
+    # Columns of a rewrite's output, until its text is erased.
     "output": (
         "recipient_user_id",
         "output_language",
@@ -143,27 +143,27 @@ COVERED: dict[str, Sequence[str]] = {
 }
 """The columns of each digest; a question mark follows those that may be NULL.
 
-A list never changes once it is released: what the audit holds was made with it.
+A released list never changes: stored audit digests were computed with it.
 """
 
 _INSTANTS = ("_at", "scheduled_for")
 
 
 def digest_of(database: str, kind: str, row: str) -> str:
-    """The expression for the digest *kind* of the row with the alias *row*."""
+    """Return the expression for the digest *kind* of the row with the alias *row*."""
     columns = COVERED[kind]
     if database == "sqlite":
         *names, last = (f"{row}.{column.rstrip('?')}" for column in columns)
         if columns[-1].endswith("?"):
             last = f"coalesce({last}, char(30))"
-        # Not in the array: a payload's quotes need not be escaped, which saves 1 microsecond.
+        # Outside the array, the quotes of a payload need no escaping, which saves 1 microsecond.
         return hash_of(database, f"json_array({', '.join(names)}) || {last}")
     values = ", ".join(_postgres_value(row, column) for column in columns)
     return hash_of(database, f"concat_ws(E'\\x1f', {values})")
 
 
 def hash_of(database: str, text: str) -> str:
-    """The expression for the digest of a text."""
+    """Return the expression for the digest of a text."""
     if database == "sqlite":
         return f"{FUNCTION}({text})"
     return f"encode(substr(sha256(convert_to({text}, 'UTF8')), 1, {LENGTH // 2}), 'hex')"
@@ -178,7 +178,7 @@ def _postgres_value(row: str, column: str) -> str:
 
 
 def register(connection: sqlite3.Connection) -> None:
-    """Teach a connection to SQLite the function that triggers and statements call."""
+    """Register the digest function on a SQLite connection, for triggers and statements."""
     connection.create_function(FUNCTION, 1, _digest, deterministic=True)
 
 

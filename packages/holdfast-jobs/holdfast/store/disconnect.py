@@ -1,7 +1,7 @@
-"""Which errors of database clients mean that the connection is gone. Pure.
+"""Which errors of database clients mean that the connection is lost. Pure.
 
-Clients are told apart by the names of their classes and by what their errors carry, so that none of
-them has to be installed: psycopg, psycopg2, asyncpg, pg8000, SQLAlchemy, Django, sqlite3.
+Clients are recognized by class names and error attributes, so none of them has to be installed:
+psycopg, psycopg2, asyncpg, pg8000, SQLAlchemy, Django, sqlite3.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from collections import deque
 from collections.abc import Iterator
 from enum import Enum
 
-# How far a chain of errors is followed.
+# Maximum number of errors followed in a chain.
 LINKS = 12
 
 # SQLSTATE classes: 08 connection, 53 resources, 57 operator intervention, 58 system error.
 LOST_CLASSES = ("08", "53", "57", "58")
 LOST_STATES = (
-    # The server ended a transaction that was idle or open for too long, and the connection with it.
+    # The server closed a connection whose transaction was idle or open for too long.
     "25P03",
     "25P04",
-    # A write on a standby: the connection reaches a server that has lost its role in a failover.
+    # A write on a standby: the connection reaches a server that was demoted in a failover.
     "25006",
 )
 RACE_CLASSES = ("40",)
 RACE_STATES = ("55P03",)
-# The transaction had failed before: what made it fail is elsewhere in the chain, if anywhere.
+# The transaction had already failed; the cause may be elsewhere in the chain.
 ALREADY_FAILED = "25P02"
 
-# What clients say about a connection that is gone, where the class of the error says less.
+# Messages of clients about a lost connection, for errors whose class is not specific.
 LOST_WORDS = (
     # libpq and psycopg2
     "terminating connection",
@@ -40,7 +40,7 @@ LOST_WORDS = (
     "the connection is lost",
     "connection is closed",
     "connection was closed",
-    # asyncpg takes a lost connection out of its pool and says this at the next statement.
+    # asyncpg removes a lost connection from its pool and raises this at the next statement.
     "connection has been released back to the pool",
     # SQLAlchemy
     "can't reconnect until invalid",
@@ -50,7 +50,7 @@ LOST_WORDS = (
 
 
 class Reading(Enum):
-    """What one error of a client says about its connection."""
+    """The state of the connection after a client error."""
 
     LOST = "lost"
     RACE = "race"
@@ -58,7 +58,7 @@ class Reading(Enum):
 
 
 def links_of(exc: BaseException) -> Iterator[BaseException]:
-    """*exc* and what it was raised from, nearest first, at most LINKS of them."""
+    """Yield *exc* and its causes, nearest first, at most LINKS of them."""
     seen: set[int] = set()
     waiting: deque[BaseException] = deque([exc])
     while waiting and len(seen) < LINKS:
@@ -68,14 +68,14 @@ def links_of(exc: BaseException) -> Iterator[BaseException]:
         seen.add(id(link))
         yield link
         context = None if link.__suppress_context__ else link.__context__
-        # SQLAlchemy keeps the client's own error in orig.
+        # SQLAlchemy keeps the client's error in orig.
         for following in (getattr(link, "orig", None), link.__cause__, context):
             if isinstance(following, BaseException):
                 waiting.append(following)
 
 
 def read_client_error(exc: BaseException) -> Reading | None:
-    """What *exc* itself says; None if it is no error of a database client, or says nothing."""
+    """Classify *exc* alone; None if it is not a database client error, or is inconclusive."""
     sqlstate = sqlstate_of(exc)
     if sqlstate is not None:
         return _read_sqlstate(sqlstate)
@@ -89,7 +89,7 @@ def read_client_error(exc: BaseException) -> Reading | None:
 
 
 def sqlstate_of(exc: BaseException) -> str | None:
-    """The SQLSTATE that the server gave, if it gave one."""
+    """Return the SQLSTATE from the server, if any."""
     found = getattr(exc, "sqlstate", None) or getattr(exc, "pgcode", None)
     return found if isinstance(found, str) else None
 
@@ -105,18 +105,18 @@ def _read_sqlstate(sqlstate: str) -> Reading | None:
 
 
 def _read_class(exc: BaseException) -> Reading | None:
-    """By class and words: a connection that broke in mid-statement has no SQLSTATE."""
+    """Classify by class and message: a connection lost mid-statement has no SQLSTATE."""
     kind = type(exc)
     client = kind.__module__.partition(".")[0]
     names = {base.__name__ for base in kind.__mro__}
-    # psycopg and psycopg2: an attribute for the SQLSTATE, and nothing in it. Straight from libpq an
-    # error has no class of its own.
+    # psycopg and psycopg2: the SQLSTATE attribute is empty. An error straight from libpq has no
+    # class of its own.
     if hasattr(exc, "sqlstate") or hasattr(exc, "pgcode"):
         if "PipelineAborted" in names:
             return Reading.OTHER
         if "OperationalError" in names or kind.__name__ == "DatabaseError":
             return Reading.LOST
-    # SQLAlchemy's pool had no connection in time.
+    # SQLAlchemy's pool timed out.
     if client == "sqlalchemy" and kind.__name__ == "TimeoutError":
         return Reading.LOST
     if names & {"OperationalError", "InterfaceError", "PendingRollbackError"}:

@@ -1,4 +1,4 @@
-"""Waking up over SQLite: the file's data version changes when another connection commits."""
+"""Wake-up on SQLite: the file's data version changes when another connection commits."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 
 from holdfast.store.store import WakeUp
 
-# The cheapest question that tells whether another connection committed: about 6 microseconds.
+# The cheapest test for commits of other connections: about 6 microseconds.
 _DATA_VERSION = "PRAGMA data_version"
 _WAIT_STEP = 0.005
 
 
 class FileWatch(WakeUp):
-    """Watches the file's data version. In memory there is one process, which pokes itself."""
+    """Watches the file's data version. An in-memory database has one process, which uses poke()."""
 
     def __init__(self, connection: sqlite3.Connection | None) -> None:
         self._connection = connection

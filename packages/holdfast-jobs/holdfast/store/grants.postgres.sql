@@ -1,7 +1,7 @@
 -- Only PostgreSQL has roles and privileges.
 
--- find_denied :many — crosses tenants: tables behind a name that a role was refused, with the rights it lacks
--- A sequence leads to the tables whose columns it fills in.
+-- find_denied :many — crosses tenants: tables behind a name that a role was refused, with the
+-- rights it lacks A sequence resolves to the tables whose columns it fills.
 SELECT namespace.nspname AS schema_name, found.relname AS table_name,
        CASE WHEN found.relname = :name THEN (
            SELECT string_agg(wanted.word, '+' ORDER BY wanted.place)
@@ -36,7 +36,7 @@ ORDER BY pg_table_is_visible(found.oid) DESC, namespace.nspname, found.relname;
 SELECT nspname AS schema_name FROM pg_catalog.pg_namespace
 WHERE nspname = :name AND NOT has_schema_privilege(CAST(:role AS name), oid, 'USAGE');
 
--- find_table :maybe — crosses tenants: a table by the name that somebody typed
+-- find_table :maybe — crosses tenants: a table by the name that an operator typed
 SELECT found.oid, namespace.nspname AS schema_name, found.relname AS table_name,
        pg_get_userbyid(found.relowner) AS owner, current_user AS asked_by,
        found.relkind IN ('r', 'p', 'v', 'm', 'f') AS is_table,
@@ -52,8 +52,8 @@ WHERE found.relname = :name
   AND CASE WHEN CAST(:schema AS text) IS NULL THEN pg_table_is_visible(found.oid)
            ELSE namespace.nspname = :schema END;
 
--- list_grants :many — crosses tenants: the statements that give a role what it lacks on a table
--- Given by name: what PUBLIC may do does not count, because it can be taken away for other reasons.
+-- list_grants :many — crosses tenants: GRANT statements for the privileges that a role lacks on a
+-- table Privileges of PUBLIC do not count, because they may be revoked for other reasons.
 WITH target AS (
     SELECT found.oid, found.relname, found.relnamespace, namespace.nspname, namespace.nspacl,
            namespace.nspowner, found.relacl, found.relowner, grantee.oid AS role_id,

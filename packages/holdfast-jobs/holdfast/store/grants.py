@@ -1,4 +1,4 @@
-"""Rights on the application's own tables: what a handler lacks, and how an operator gives it."""
+"""Privileges on the application's tables: which ones a handler lacks, and how to grant them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TENANT = "holdfast_tenant"
 AUDITOR = "holdfast_auditor"
 OWN_SCHEMA = "holdfast"
 PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
-# What a role is given unless somebody says otherwise.
+# Privileges that a role gets by default.
 DEFAULTS = {TENANT: PRIVILEGES, AUDITOR: ("SELECT", "INSERT")}
 
 
@@ -30,10 +30,10 @@ class Table:
     schema: str
     name: str
     owner: str
-    # The login that asks.
+    # The current login.
     login: str
     is_table: bool
-    # Holdfast's own, or the database's.
+    # Whether it belongs to Holdfast or to the database system.
     is_ours: bool
     has_policies: bool
     has_tenant: bool
@@ -47,7 +47,7 @@ _NAME = re.compile(rf"(?:({_PART})\.)?({_PART})")
 
 
 def find_table(tx: Tx, name: str) -> Table | None:
-    """The table that a name, written as in SQL, means: in its schema, or in the search path."""
+    """Return the table of a SQL name, in its schema or in the search path."""
     parts = _NAME.fullmatch(name)
     if parts is None:
         return None
@@ -69,23 +69,23 @@ def find_table(tx: Tx, name: str) -> Table | None:
 
 
 def _plain(part: str) -> str:
-    """An identifier as the catalog has it."""
+    """Return an identifier as the catalog has it."""
     return part[1:-1].replace('""', '"') if part.startswith('"') else part.lower()
 
 
 def list_grants(tx: Tx, table: Table, role: str, privileges: Sequence[str]) -> list[str]:
-    """The statements that give *role* what it lacks to use *table* and its sequences."""
+    """Return the GRANT statements that *role* needs for *table* and its sequences."""
     rows = tx.many(SQL.list_grants, oid=table.oid, role=role, privileges="+".join(privileges))
     return [row["statement"] for row in rows]
 
 
 def missing_grant(tx: Tx, denied: Denied, access: Access) -> Failure | None:
-    """The failure of a handler that was refused *denied*; None if no grant is missing.
+    """Return the failure of a handler that was refused *denied*; None if no grant is missing.
 
-    Only names that are in the catalog come from here, and none of the server's words.
+    Only names from the catalog are used, never the server's message.
     """
     if access is Access.AUDIT:
-        # A table that it may not write is beyond what its category allows.
+        # The category does not allow writes to this table.
         return None
     for row in tx.many(SQL.find_denied, name=denied.name, role=TENANT):
         if row["schema_name"] == OWN_SCHEMA:

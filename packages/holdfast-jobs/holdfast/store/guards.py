@@ -1,4 +1,4 @@
-"""Statement guards for SQLite, which has no roles: what the SQL of a handler may do.
+"""Statement guards for SQLite, which has no roles: they restrict the SQL of a handler.
 
 SQLite calls an authorizer while it prepares a statement, so a refused statement never runs. The
 authorizer restricts any SQL. It does not restrict Python: a handler runs in the worker's process
@@ -18,7 +18,7 @@ from holdfast.store.transaction import not_yours
 
 OWN_PREFIX = "holdfast_"
 AUDIT_NOTES = "holdfast_audit_note"
-# Where a key that was asked for again is remembered as seen.
+# Where a repeated idempotency key is recorded as seen.
 _KEYED = ("holdfast_job", "holdfast_job_history")
 
 _READING = frozenset(
@@ -30,7 +30,7 @@ _READING = frozenset(
     }
 )
 _CHANGING = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
-# What outlives the transaction in the connection: the next block gets another one.
+# Changes that outlive the transaction in the connection: the next block uses a new connection.
 _LASTING = frozenset(
     {
         sqlite3.SQLITE_ATTACH,
@@ -43,7 +43,7 @@ _LASTING = frozenset(
 
 
 class LentCursor(sqlite3.Cursor):
-    """A cursor of a lent connection: remembers what failed, and ends with the block."""
+    """A cursor of a lent connection. It records failures and is closed with the block."""
 
     def __init__(self, connection: LentConnection) -> None:
         super().__init__(connection)
@@ -62,7 +62,7 @@ class LentCursor(sqlite3.Cursor):
 
     def executescript(self, *args: Any) -> LentCursor:
         if self._lent.is_lent:
-            # It commits before it begins.
+            # executescript() commits before it runs.
             raise not_yours("executescript()")
         super().executescript(*args)
         return self
@@ -82,7 +82,7 @@ class LentConnection(sqlite3.Connection):
     """A connection whose transaction the handler cannot end while it is lent."""
 
     is_lent = False
-    # Counts the blocks it was lent for; odd while one is open.
+    # Number of blocks it was lent for; odd while one is open.
     block = 0
     failed: sqlite3.Error | None = None
 
@@ -102,7 +102,7 @@ class LentConnection(sqlite3.Connection):
         super().close()
 
     def __enter__(self) -> LentConnection:
-        # Leaving sqlite3's own block commits, without a call of commit().
+        # Leaving sqlite3's own context manager commits without a call of commit().
         self._refuse("'with connection:'")
         super().__enter__()
         return self
@@ -116,7 +116,7 @@ class LentConnection(sqlite3.Connection):
         self.block += 1
 
     def take_back(self) -> None:
-        """End the handler's use, and what it set for itself on this connection."""
+        """End the handler's use and reset its changes to this connection."""
         self.is_lent = False
         self.block += 1
         self.row_factory = None
@@ -127,11 +127,11 @@ class LentConnection(sqlite3.Connection):
 
 
 class Authorizer:
-    """Allows or denies each part of a statement, and remembers the first denial."""
+    """Allows or denies each part of a statement, and records the first denial."""
 
     def __init__(self, access: Access, audit_tables: Collection[str]) -> None:
         self.access = access
-        # Names compare without case in SQLite.
+        # SQLite compares names without case.
         self.tables = frozenset(name.lower() for name in audit_tables)
         self.refused: str | None = None
         self.ends_transaction = False
@@ -156,16 +156,17 @@ class Authorizer:
         if action == sqlite3.SQLITE_FUNCTION:
             return detail != "load_extension"
         if action == sqlite3.SQLITE_UPDATE and name in ("sqlite_master", "sqlite_temp_master"):
-            # SQLite asks this of itself when a table-valued function such as json_each is first
-            # used; a statement that tries it needs a pragma that is refused.
+            # SQLite issues this itself when a table-valued function such as json_each is first
+            # used; a handler would need a pragma that is refused.
             return True
         if self.access is Access.AUDIT:
-            # An own table may hold records that can be enriched in place; nothing leaves an audit.
+            # The application's tables may be updated in place; nothing may be deleted from an
+            # audit.
             return (action == sqlite3.SQLITE_INSERT and name in {AUDIT_NOTES, *self.tables}) or (
                 action == sqlite3.SQLITE_UPDATE and name in self.tables
             )
         if self.access is Access.DOMAIN and action in _CHANGING:
-            # A job may be enqueued; its audit and whatever else belongs to it come by triggers.
+            # A job may be enqueued; triggers write its audit and dependent rows.
             return (
                 not name.startswith(("sqlite_", OWN_PREFIX))
                 or inside is not None
@@ -202,7 +203,7 @@ def confined(connection: sqlite3.Connection, authorizer: Authorizer) -> Iterator
 
 
 def refusal(access: Access, what: str) -> RuleViolated:
-    """The failure of a handler that tried more than its category allows."""
+    """Return the failure of a handler that tried more than its category allows."""
     return RuleViolated(
         f"This job's transaction may {access.says}; it tried to touch {what}.",
         access=access,

@@ -1,7 +1,7 @@
 -- Only PostgreSQL has logins.
 
--- bind_transaction :affected prepared — crosses tenants: the tenant of a handler's transaction; the engine decides it
--- Bindings of ended transactions go with the next one, at most a hundred at a time.
+-- bind_transaction :affected prepared — crosses tenants: bind a handler's transaction to a tenant,
+-- by the engine Also deletes at most a hundred bindings of ended transactions.
 WITH ended AS (
     DELETE FROM holdfast.handler_transaction AS bound
     USING (SELECT org_id, xid FROM holdfast.handler_transaction
@@ -16,7 +16,7 @@ VALUES (CAST(:org_id AS uuid), CAST(:xid AS bigint),
 ON CONFLICT (org_id, xid) DO UPDATE
 SET secret_hash = excluded.secret_hash, server_started_at = excluded.server_started_at;
 
--- read_login :one — crosses tenants: what a login of handlers may do
+-- read_login :one — crosses tenants: the privileges of a login for handlers
 SELECT session_user AS name,
        EXISTS (
            SELECT FROM pg_catalog.pg_roles AS role

@@ -1,10 +1,9 @@
-"""A login for handlers alone: on PostgreSQL, the wall between tenants.
+"""A PostgreSQL login for handlers only, which enforces tenant isolation.
 
-On the engine's login a handler could leave its role again. A login that is a member of
-holdfast_handler has no other role to change to, and a setting does not choose its tenant: the
-engine binds each of its transactions to a tenant, on a connection of its own, by the transaction
-id. The engine's statements in such a transaction go through functions with the engine's rights,
-which ask for the secret of that transaction.
+On the engine's login a handler could reset its role. A member of holdfast_handler has no other role
+to change to, and no setting chooses its tenant: the engine binds each transaction to a tenant by
+transaction id, on its own connection. The engine's statements in such a transaction go through
+SECURITY DEFINER functions that require the secret of that transaction.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ SQL = Statements("holdfast.store", "handler_login.sql")
 
 Translate = Callable[[Exception], StoreError]
 Write = Callable[[Callable[[Tx], int]], int]
-# The columns of a statement: their names, and their types as SQL writes them.
+# The columns of a statement: names and SQL types.
 Columns = tuple[list[str], list[str]]
 
 _XID = "SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text"
 _TENANT = "SELECT holdfast.current_tenant()"
-# With their schemas: the handler's search path is in force here.
+# Schema-qualified, because the handler's search path is in force here.
 _TYPES = (
     "SELECT pg_catalog.format('%%I.%%I', namespace.nspname, kind.typname)"
     " FROM pg_catalog.unnest(%(oids)s::pg_catalog.oid[]) WITH ORDINALITY AS asked (oid, place)"
@@ -47,7 +46,7 @@ _TYPES = (
 
 
 def read_login(url: str, clock: Clock) -> Login:
-    """What the login of *url* may do."""
+    """Return the privileges of the login in *url*."""
     with psycopg.connect(url, **CONNECT) as connection:
         return _login_of(connection, clock)
 
@@ -62,7 +61,7 @@ class HandlerLogin:
     def __init__(self, url: str, size: int | None, clock: Clock, write: Write) -> None:
         self.pool = Pool(url, size)
         self._clock = clock
-        # Writes one statement on a connection of the engine.
+        # Runs one statement on a connection of the engine.
         self._write = write
         self._columns: dict[str, Columns] = {}
         self._checking = threading.Lock()
@@ -72,7 +71,7 @@ class HandlerLogin:
     def open_block(
         self, access: Access, timeout: float, translate: Translate, *, idle_seconds: int
     ) -> PostgresTransaction:
-        """A block on a connection of this login. Raises ConfigError if the login is unfit."""
+        """Open a block on a connection of this login. Raises ConfigError if the login is unfit."""
         pooled = self.pool.take(timeout)
         try:
             self._check(pooled)
@@ -90,7 +89,7 @@ class HandlerLogin:
         )
 
     def _check(self, pooled: Connection) -> None:
-        """Ask once whether the login keeps tenants apart."""
+        """Check once whether the login isolates tenants."""
         with self._checking:
             if self._is_checked:
                 return
@@ -148,7 +147,7 @@ class HandlerTx(PostgresTx):
         return names, rows, touched
 
     def _columns_of(self, text: str) -> Columns:
-        """What a statement returns. The server tells it once, without running the statement."""
+        """Return the columns of a statement. The server describes each statement once."""
         found = self._columns.get(text)
         if found is None:
             names, oids = libpq.describe(self.connection, text)
@@ -164,5 +163,5 @@ class HandlerTx(PostgresTx):
         return Tx.begin(self, statement, **params)
 
     def stream(self, statement: Statement, /, **params: Any) -> Iterator[Row]:
-        # No cursor: what a handler reads of its own job is small.
+        # No cursor: a handler reads only a few rows of its own job.
         yield from self.many(statement, **params)

@@ -1,4 +1,4 @@
-"""The login that a deployment keeps for its handlers: what it may do, and whether it is a wall."""
+"""The login for handlers: its privileges, and whether it isolates tenants."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ HELP = "'holdfast handler-login NAME' prints the SQL for a fit one; see docs/con
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A login of handlers, as the server sees it."""
+    """A login for handlers, as the server reports it."""
 
     name: str
     is_handler: bool
-    # Roles with more than a tenant's rights that it is, or may become.
+    # Roles with more than a tenant's privileges that it has or can assume.
     climbs_to: str | None
-    # Tables of the schema holdfast that it, or a role of its, owns.
+    # Tables of the schema holdfast that it, or one of its roles, owns.
     owns: str | None
 
     @property
     def fault(self) -> str | None:
-        """Why this login does not keep tenants apart; None if it does."""
+        """Why this login does not isolate tenants; None if it does."""
         if self.climbs_to is not None:
             return f"has the rights of {self.climbs_to}"
         if self.owns is not None:

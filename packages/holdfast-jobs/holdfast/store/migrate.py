@@ -1,8 +1,7 @@
 """Numbered, forward-only migrations of each component, written once for both databases.
 
-``0002_job.sql`` runs on both; ``0001_schema.postgres.sql`` only on PostgreSQL, because the other
-has no such thing. A version may have both: what is common first, then what is one database's own.
-A migration and the row that records it commit together.
+``0002_job.sql`` runs on both; ``0001_schema.postgres.sql`` only on PostgreSQL. A version may have
+both: the common file runs first. A migration and the row that records it commit together.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ class Migration:
 
 
 def migrations(dialect: Dialect, component: Component = CORE) -> list[Migration]:
-    """Every migration of a component in order, rendered for this database.
+    """Return the migrations of a component in order, rendered for this database.
 
-    A process reads and renders a folder once: each store it opens compares versions.
+    Cached: a process reads and renders each folder once.
     """
     folder = resources.files(component.package).joinpath(component.folder)
     found = _read.get((str(folder), dialect.name))
@@ -72,10 +71,10 @@ def _render_all(folder: Traversable, dialect: Dialect, component: Component) -> 
 def after(
     versions: Versions, dialect: Dialect, components: Sequence[Component] = ()
 ) -> list[Migration]:
-    """The migrations of the core and of *components* that a database of *versions* lacks.
+    """Return the migrations of the core and *components* that a database of *versions* lacks.
 
-    Raises SchemaMismatch if a component is newer than this code, or needs a version that is not
-    there afterwards.
+    Raises SchemaMismatch if a component is newer than this code, or needs a version that would
+    still be missing afterwards.
     """
     reached = dict(versions)
     missing: list[Migration] = []
@@ -128,7 +127,7 @@ def _newer(name: str, found: int, wanted: int, where: str) -> str:
 def make_in_memory(
     dialect: Dialect, components: Sequence[Component] = ()
 ) -> sqlite3.Connection | None:
-    """A new database in memory with our schema, where the database can be in memory."""
+    """Create an in-memory database with the schema, if the dialect supports it."""
     if dialect is not SQLITE:
         return None
     connection = sqlite3.connect(":memory:", isolation_level=None)
@@ -140,7 +139,7 @@ def make_in_memory(
 
 
 def split(script: str) -> Iterator[str]:
-    """The statements of a script, for SQLite, which takes one at a time inside a transaction."""
+    """Split a script into statements for SQLite, which runs one at a time in a transaction."""
     pending = ""
     for line in script.splitlines(keepends=True):
         if not pending and (not line.strip() or line.lstrip().startswith("--")):

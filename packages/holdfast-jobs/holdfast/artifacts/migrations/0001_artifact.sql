@@ -1,5 +1,5 @@
--- One row per file that a job reads or makes. The bytes lie elsewhere, under a key made of the id
--- alone. No foreign key to the job: an artifact has an end of its own.
+-- One row per file that a job reads or produces. The bytes are stored elsewhere, under a key
+-- derived from the id. No foreign key to the job: an artifact expires independently.
 CREATE TABLE holdfast.artifact (
     org_id {uuid} NOT NULL,
     id {uuid} NOT NULL,
