@@ -1,8 +1,7 @@
-"""How many connections of a pool may be in use at once, and by whom.
+"""Limits how many connections of a pool are in use, and by which threads.
 
-A worker's own threads (claim, settle, renew, heartbeat, maintenance) have connections set aside:
-handlers that hold all others must not keep outcomes from being recorded and leases from being
-renewed.
+Connections are reserved for a worker's own threads (claim, settle, renew, heartbeat, maintenance).
+Handlers that use all others cannot block the recording of outcomes or the renewal of leases.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from contextlib import contextmanager
 
 from holdfast.errors import StoreBusy
 
-# What a process without a worker has, unless pool_size says otherwise.
+# The size in a process without a worker, unless pool_size is set.
 DEFAULT_SIZE = 10
-# Beside one for each handler: a handler may need a second one while it holds its transaction.
+# Added to one per handler: a handler may need a second one while its transaction is open.
 SPARE = 4
 
 
@@ -34,7 +33,7 @@ class PoolTimeout(StoreBusy):
 
 
 class Permits:
-    """Counts the connections in use. *size* is their number in all; None follows the workers."""
+    """Counts the connections in use. *size* is the limit; None follows the workers."""
 
     def __init__(self, size: int | None) -> None:
         self.size = size
@@ -47,12 +46,12 @@ class Permits:
 
     @property
     def reserved(self) -> int:
-        """How many are set aside for the workers' own threads."""
+        """The number of connections reserved for the workers' own threads."""
         return self._threads if self.size is None else min(self._threads, self.size // 2)
 
     @property
     def general(self) -> int:
-        """How many there are for everybody."""
+        """The number of connections that any thread may use."""
         if self.size is not None:
             return self.size - self.reserved
         return max(DEFAULT_SIZE, self._handlers + SPARE if self._handlers else 0)
@@ -63,7 +62,7 @@ class Permits:
 
     @contextmanager
     def sized_for(self, *, handlers: int, threads: int) -> Iterator[None]:
-        """Make room for a worker with so many handlers at once and so many threads of its own."""
+        """Add connections for a worker with this many concurrent handlers and own threads."""
         with self._change:
             self._handlers += handlers
             self._threads += threads
@@ -77,7 +76,7 @@ class Permits:
 
     @contextmanager
     def use_reserved(self) -> Iterator[None]:
-        """In this block the present thread may use what is set aside."""
+        """Let the current thread use reserved connections in this block."""
         before = getattr(self._local, "may_use_reserved", False)
         self._local.may_use_reserved = True
         try:
@@ -86,7 +85,7 @@ class Permits:
             self._local.may_use_reserved = before
 
     def acquire(self, seconds: float) -> bool:
-        """Wait for a connection to be free; whether it is one of those that are set aside."""
+        """Wait for a free connection; return whether it is a reserved one."""
         may_use_reserved = getattr(self._local, "may_use_reserved", False)
         deadline = time.monotonic() + seconds
         with self._change:
@@ -98,7 +97,7 @@ class Permits:
                     self._used += 1
                     return False
                 left = deadline - time.monotonic()
-                # On an event loop those who would give one back could not go on meanwhile.
+                # Waiting on an event loop would block the tasks that release connections.
                 if left <= 0 or _is_on_loop():
                     raise PoolTimeout(self.total, seconds)
                 self._change.wait(left)
@@ -109,7 +108,7 @@ class Permits:
                 self._used_reserved -= 1
             else:
                 self._used -= 1
-            # Not all who wait may use it.
+            # Some waiting threads may not use a reserved connection.
             self._change.notify_all()
 
 

@@ -1,9 +1,8 @@
-"""PostgreSQL: a pool of plain connections and nothing that a transaction pooler would lose.
+"""PostgreSQL: a pool of plain connections that works behind a transaction pooler.
 
-No session state is relied on: no SET outside a transaction, no session locks, and prepared
-statements only as long as nothing stands in between (libpq.py). A broken connection is replaced
-with backoff and the work is run again, which is safe because every unit of work carries its own
-ids and fences.
+It relies on no session state: no SET outside a transaction, no session locks, and prepared
+statements only while no pooler is detected (libpq.py). A broken connection is replaced with backoff
+and the work runs again. That is safe because every unit of work has its own ids and fences.
 """
 
 from __future__ import annotations
@@ -58,9 +57,8 @@ FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 2.0
 GET_CONNECTION_SECONDS = 5.0
 
-# A client that freezes in the middle must not keep its row locks for ever, and a lock that another
-# transaction holds must not keep us: not even a reader, which waits only for a change of the
-# schema. One round trip.
+# A stalled client must not keep its row locks forever, and a lock of another transaction must not
+# block this one forever: not even a reader, which waits only for schema changes. One round trip.
 _LIMITS = (
     b"; SET LOCAL idle_in_transaction_session_timeout = '%%ds'; SET LOCAL lock_timeout = '%dms'"
     % (LOCK_SECONDS * 1000)
@@ -71,7 +69,7 @@ _BEGIN_READ = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + _LIMITS
 
 class PostgresStore(Store):
     dialect = POSTGRES
-    # How long the server lets a transaction of this store stay open without a statement.
+    # Maximum time a transaction of this store may be idle.
     idle_seconds = IDLE_SECONDS
 
     def __init__(
@@ -177,9 +175,9 @@ class PostgresStore(Store):
         lock_seconds: float = LOCK_SECONDS,
         seconds: float = RETRY_FOR_SECONDS,
     ) -> T:
-        """Run *work*, again on another connection if this one breaks or the race was lost.
+        """Run *work*; run it again on another connection after a disconnect or a conflict.
 
-        It is told when we give up. A lock that others hold is waited for *lock_seconds* in all.
+        *work* receives the deadline. Waiting for locks takes at most *lock_seconds* in total.
         """
         self._same_process()
         began = time.monotonic()
@@ -189,7 +187,7 @@ class PostgresStore(Store):
             try:
                 connection = self._pool.take(min(GET_CONNECTION_SECONDS, seconds))
                 try:
-                    # A statement that works is given the time it needs, unless that is limited.
+                    # A running statement has no deadline unless *seconds* is reduced.
                     result = work(
                         connection, give_up_at if seconds < RETRY_FOR_SECONDS else math.inf
                     )
@@ -206,7 +204,7 @@ class PostgresStore(Store):
                     if now >= began + lock_seconds:
                         raise error from None
                 if not isinstance(error, (StoreBusy, StoreDown)) or now + pause > give_up_at:
-                    # Whatever prints a chain of errors would print the server's detail and context.
+                    # No cause: printing a chained error would show the server's detail and context.
                     raise error from None
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_RETRY_SECONDS)
@@ -240,7 +238,7 @@ class PostgresStore(Store):
             raise self._missing_grant(exc, access) or exc from exc
         except psycopg.Error as exc:
             error = translate(exc)
-            # A refusal of the handler's own statement is the handler's to classify.
+            # Handlers classify errors of their own statements.
             if isinstance(exc, psycopg.OperationalError) or isinstance(error, StoreDown):
                 raise error from exc
             raise
@@ -250,7 +248,7 @@ class PostgresStore(Store):
             pool.give_back(opened.pooled)
 
     def _open_block(self, access: Access) -> PostgresTransaction:
-        """A block on the handlers' own login, or on the engine's where there is no other."""
+        """Open a block on the handlers' login, or on the engine's if there is none."""
         if self._handlers is not None:
             return self._handlers.open_block(
                 access, GET_CONNECTION_SECONDS, translate, idle_seconds=self.idle_seconds
@@ -271,7 +269,7 @@ class PostgresStore(Store):
             raise translate(exc) from None
 
     def _missing_grant(self, exc: Exception, access: Access) -> Failure | None:
-        """Our failure for a handler's statement that its role may not run."""
+        """Return the failure for a handler's statement that its role may not run."""
         denied = denied_object(exc)
         if denied is None:
             return None
@@ -309,7 +307,7 @@ class PostgresStore(Store):
             missing = migrate.after(_versions(connection), POSTGRES, self.components)
             for migration in missing:
                 connection.execute(migration.text.encode())
-            # Recorded at the end, because the first migrations make the table to record them in.
+            # Recorded last, because the first migrations create this table.
             connection.cursor().executemany(
                 "INSERT INTO holdfast.migration (component, version, name) VALUES (%s, %s, %s)",
                 [(one.component, one.version, one.name) for one in missing],
@@ -370,7 +368,7 @@ def _check_address(url: str) -> None:
     except psycopg.ProgrammingError:
         readable = False
     if not readable:
-        # Nothing of it is repeated, nor libpq's own words: it may be a password in a wrong place.
+        # Repeat neither the URL nor libpq's message: a misplaced password may be in them.
         raise ConfigError(
             "The PostgreSQL address cannot be read. Write postgresql://USER@HOST:PORT/NAME."
         )
@@ -399,7 +397,7 @@ _BUSY = (
 
 
 def translate(exc: Exception) -> StoreError:
-    """Our error for psycopg's."""
+    """Convert an error of psycopg to a StoreError."""
     if isinstance(exc, StoreError):
         return exc
     if isinstance(exc, _BUSY):
@@ -410,7 +408,7 @@ def translate(exc: Exception) -> StoreError:
             return StoreDown(f"PostgreSQL is not available: {said}.")
         return StoreDown("No connection to PostgreSQL, or it was lost. Is the server up?")
     if isinstance(exc, pg.RaiseException):
-        # A migration that cannot go on says what an administrator has to do.
+        # A migration that cannot continue raises instructions for the administrator.
         return StoreError(" ".join(filter(None, (exc.diag.message_primary, exc.diag.message_hint))))
     if isinstance(exc, pg.IntegrityError):
         rule = exc.diag.constraint_name or "unnamed"
@@ -421,7 +419,7 @@ def translate(exc: Exception) -> StoreError:
 
 
 def _message_of(exc: Exception) -> str:
-    """What the server says first; its detail and context may quote the values of a row."""
+    """Return the server's primary message. Its detail and context may contain row values."""
     if not isinstance(exc, psycopg.Error):
         return type(exc).__name__
     words = redact(exc.diag.message_primary or type(exc).__name__, 300)

@@ -1,10 +1,10 @@
-"""Statement guards for PostgreSQL: what the SQL of a handler may do in its transaction.
+"""Statement guards for PostgreSQL: they restrict the SQL of a handler in its transaction.
 
 A role restricts statements while they run. A statement can leave the role (RESET ROLE); therefore
 the engine counts the changed rows per table before the commit and rolls back if a table was changed
 that the handler may not write. A read-only transaction cannot become writable again. A COMMIT in
-the transaction is detected: the job fails and the connection is closed, but what was written before
-it stays. Only a separate login for handlers protects against a malicious handler.
+the transaction is detected: the job fails and the connection is closed, but earlier writes stay.
+Only a separate login for handlers protects against a malicious handler.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _REFUSALS = (
 )
 
 # These counters may include earlier transactions of the session, so differences are compared. Large
-# values are stored in TOAST tables, which have no grants; relkind leaves them out. A grant to
-# PUBLIC names no audit table: only grants to the role by name, or to a role it is in, count.
+# values are stored in TOAST tables, which have no grants; relkind excludes them. Only grants to the
+# role by name, or to a role it is in, make an audit table; grants to PUBLIC do not.
 _CHANGES = b"""
 SELECT relnamespace::regnamespace::text || '.' || relname, changes
 FROM (
@@ -63,11 +63,11 @@ _ROLES = {
 class LentConnection(psycopg.Connection[Any]):
     """The handler's view of a pooled connection, for one block.
 
-    It has its own row factory and adapters, so nothing that a handler sets meets the next user of
-    the server session. Its transaction and the session itself can only be ended by Holdfast.
+    It has its own row factory and adapters, so a handler's settings do not affect the next user of
+    the server session. Only Holdfast can end its transaction and the session.
     """
 
-    # The last error of a statement: what a handler caught may explain a failed transaction.
+    # The last statement error: an error that a handler caught may explain a failed transaction.
     failed: psycopg.Error | None = None
 
     @classmethod
@@ -79,7 +79,7 @@ class LentConnection(psycopg.Connection[Any]):
         return lent
 
     def take_back(self) -> None:
-        """End the handler's use: whatever still refers to this object finds it closed."""
+        """End the handler's use: remaining references see a closed connection."""
         self.pgconn = _closed()
 
     def commit(self) -> NoReturn:
@@ -93,7 +93,7 @@ class LentConnection(psycopg.Connection[Any]):
             raise not_yours("close()")
 
     def __enter__(self) -> NoReturn:
-        # Leaving psycopg's own block commits and closes.
+        # Leaving psycopg's own context manager commits and closes.
         raise not_yours("'with connection:'")
 
     def wait(self, *args: Any, **options: Any) -> Any:
@@ -107,7 +107,7 @@ class LentConnection(psycopg.Connection[Any]):
 
 @cache
 def _closed() -> pq.abc.PGconn:
-    """A libpq connection that leads nowhere."""
+    """Return a libpq connection that is not connected."""
     pgconn = pq.PGconn.connect_start(b"host=/ user=nobody")
     pgconn.finish()
     return pgconn
@@ -125,7 +125,8 @@ class Confinement:
         libpq.command(self.connection, _ROLES[self.access])
 
     def check(self) -> None:
-        """Raise RuleViolated if the handler changed what it may not. Call with our own role."""
+        """Raise RuleViolated if the handler changed a table that it may not. Call as the engine's
+        role."""
         before = self._before
         for table, changes in self._count_changes().items():
             if changes > before.get(table, 0):
@@ -141,24 +142,24 @@ class Confinement:
             self._before[table] = self._before.get(table, 0) + own
 
     def _count_changes(self) -> dict[str, int]:
-        """The number of changed rows by table, for tables that the handler may not write."""
+        """Return the changed rows by table, for tables that the handler may not write."""
         if self.access is not Access.AUDIT:
             return {}
         _, rows, _ = libpq.fetch(self.connection, _CHANGES.decode(), {}, None)
         return dict(rows)
 
     def refused(self, exc: Exception) -> RuleViolated | None:
-        """Our failure for a statement that the server refused to a confined block."""
+        """Return the failure for a statement that the server refused in a confined block."""
         if self.access is Access.WRITE or not isinstance(exc, _REFUSALS):
             return None
         if self.access is not Access.AUDIT and denied_object(exc) is not None:
-            # Whether a grant is missing is asked once the transaction is over.
+            # missing_grant decides after the transaction has ended.
             return None
         return refusal(self.access, type(exc).__name__)
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Turn the server's refusals of a confined block into ours."""
+        """Convert the server's refusals in a confined block."""
         try:
             yield
         except psycopg.Error as exc:

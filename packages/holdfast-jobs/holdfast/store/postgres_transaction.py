@@ -1,8 +1,8 @@
 """A handler's transaction on PostgreSQL.
 
-The job's row is not locked while the handler runs: renewals, cancels and a rescue go past it. The
-fence stands at the end instead. Immediately before COMMIT, in the same transaction, the engine
-locks the row and asks again whether the claim still holds.
+The job's row is not locked while the handler runs, so renewals, cancels and rescues do not wait.
+The fence is at the end instead: immediately before COMMIT, in the same transaction, the engine
+locks the row and checks that the claim still holds.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from holdfast.store.transaction import (
 
 T = TypeVar("T")
 
-# Read committed, whatever the database's default is: a fence on an older snapshot would fail after
-# every renewal in between. Ten seconds are for the lock of the execution unit and for the fence.
+# Read committed, regardless of the database's default: a fence on an older snapshot would fail
+# after every renewal in between. The ten seconds apply to the lock of the execution unit and to the
+# fence.
 _BEGIN = (
     b"BEGIN ISOLATION LEVEL READ COMMITTED;"
     b" SET LOCAL idle_in_transaction_session_timeout = '%ds'; SET LOCAL lock_timeout = '10s'"
@@ -38,10 +39,10 @@ _BIND = (
     "SELECT set_config('holdfast.org_id', %(org_id)s, true),"
     " extract(epoch FROM transaction_timestamp())"
 )
-# Two transactions of a session never begin in the same microsecond. A transaction id would tell
-# them apart as well, and would use up one for every block that only reads.
+# Two transactions of a session never begin in the same microsecond. A transaction id would also
+# distinguish them, but would consume one for every read-only block.
 _WHICH = "SELECT extract(epoch FROM pg_catalog.transaction_timestamp())"
-# Deferred constraints are checked as the handler: with its role and its search path.
+# Deferred constraints are checked with the handler's role and search path.
 _LEAVE_HANDLER = (
     b"SET CONSTRAINTS ALL IMMEDIATE; RESET ROLE; SET LOCAL search_path = pg_catalog;"
     b" SET LOCAL lock_timeout = '10s'"
@@ -71,7 +72,7 @@ class PostgresTransaction(HandlerTransaction):
         *,
         idle_seconds: int = IDLE_SECONDS,
     ) -> None:
-        """With *bind*, the connection is one of the handlers' login: *bind* gives it a tenant."""
+        """With *bind*, the connection uses the handlers' login: *bind* assigns its tenant."""
         self.pooled = pooled
         self.access = access
         self.takes_writes = access is not Access.READ
@@ -92,7 +93,7 @@ class PostgresTransaction(HandlerTransaction):
         guard: Callable[[Tx], None],
         finish: Callable[[Tx], None],
     ) -> Iterator[None]:
-        """The transaction from BEGIN to a COMMIT that the server acknowledged."""
+        """Run the transaction from BEGIN to an acknowledged COMMIT."""
         try:
             self._begin(org_id, unit, guard)
             with self._refusing():
@@ -137,11 +138,11 @@ class PostgresTransaction(HandlerTransaction):
     def _commit(self) -> None:
         result = libpq.checked(self.pooled.pgconn.exec_(b"COMMIT"))
         if result.command_status != b"COMMIT":
-            # The server ends a failed transaction with the words ROLLBACK and no error.
+            # The server ends a failed transaction with a ROLLBACK tag and no error.
             raise failed_inside()
 
     def _check_open(self) -> None:
-        """Raise unless this connection is in the transaction that the block began, and usable."""
+        """Raise unless this connection is in the block's own transaction, and usable."""
         pgconn = self.pooled.pgconn
         if pgconn.status == ConnStatus.BAD:
             raise _lost() from self.connection.failed
@@ -162,12 +163,13 @@ class PostgresTransaction(HandlerTransaction):
             self._end_session()
 
     def _end_session(self) -> None:
-        # What the handler set for the session must not meet the next user of the connection.
+        # Session settings of the handler must not reach the next user of the connection.
         self.pooled.close()
         raise ended_early()
 
     def _failed(self) -> HoldfastError:
-        """The failure of a block with a failed transaction: what the handler caught decides."""
+        """Return the failure of a failed transaction. It depends on the error that the handler
+        caught."""
         caught = self.connection.failed
         if caught is not None:
             error = self._translate(caught)
@@ -196,7 +198,7 @@ class PostgresTransaction(HandlerTransaction):
 
     @contextmanager
     def _as_engine(self) -> Iterator[None]:
-        """Our rights for our statements; a failure undoes them and leaves the handler's alone."""
+        """Run the engine's statements with its own role; a failure undoes only these."""
         libpq.command(self.pooled, b"SAVEPOINT holdfast_call")
         try:
             _, ((role, search_path, lock_timeout),), _ = libpq.fetch(
@@ -242,7 +244,7 @@ class PostgresTransaction(HandlerTransaction):
             self._depth -= 1
 
 
-# Whatever a handler can leave in a session. DISCARD ALL would also drop every cached plan.
+# Session state that a handler can leave behind. DISCARD ALL would also drop every cached plan.
 _CLEAN = (
     b"RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; DISCARD TEMP;"
     b" DISCARD SEQUENCES; SELECT pg_catalog.pg_advisory_unlock_all()"
@@ -250,7 +252,7 @@ _CLEAN = (
 
 
 def clean_session(pooled: Connection, *, is_shared: bool) -> None:
-    """Remove what a handler left in the session, before the next job or the engine uses it.
+    """Reset the session after a handler, before the next job or the engine uses it.
 
     A session that the engine shares keeps its prepared statements: some are the engine's.
     """

@@ -53,7 +53,7 @@ class PostgresTx(Tx):
         text, bound, _ = self._ready(statement, params)
         self._streams += 1
         name = f"holdfast_stream_{self._streams}"
-        # Planned for all rows: for a cursor the server would look for the plan that begins soonest.
+        # Plan for all rows: by default a cursor prefers plans with a fast start.
         libpq.command(self.connection, b"SET LOCAL cursor_tuple_fraction = 1")
         declared = f"DECLARE {name} NO SCROLL CURSOR FOR {text}"
         libpq.fetch(self.connection, declared, bound, None)
@@ -71,7 +71,7 @@ class PostgresTx(Tx):
 
     def lock_units(self, units: Sequence[str]) -> None:
         if units:
-            # In order, so that two transactions that share units cannot wait for each other.
+            # Sorted, so that two transactions that share units cannot deadlock.
             self.connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended(unit, 0))"
                 " FROM unnest(%s::text[]) AS unit ORDER BY unit",

@@ -1,11 +1,11 @@
 """Named statements from the ``.sql`` files beside the code that runs them.
 
-A statement begins with ``-- name :shape — why``; the shape says what comes back:
-``one`` row, ``maybe`` a row, ``many`` rows, or the number of rows ``affected``. A busy statement
-says ``prepared`` after its shape: PostgreSQL keeps its plan.
+A statement begins with ``-- name :shape — why``. The shape is its result: ``one`` row, ``maybe`` a
+row, ``many`` rows, or the number of rows ``affected``. A frequent statement says ``prepared`` after
+its shape: PostgreSQL keeps its plan.
 
-A statement without a common text is in ``name.sqlite.sql`` and ``name.postgres.sql`` instead, with
-the same header in both.
+A statement that differs between the databases is in ``name.sqlite.sql`` and ``name.postgres.sql``,
+with the same header in both.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _WRITES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A statement in one database's words, with the parameters it takes.
+    """A statement rendered for one database, with its parameters.
 
-    *picks* say where each comes from when every row set has one row: the row set and the column.
+    *picks* map each parameter to its row set and column when every row set has one row.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One named statement, in the house's words."""
+    """One named statement, before it is rendered."""
 
     name: str
     shape: str
@@ -49,7 +49,7 @@ class Statement:
     raw: str
     row_sets: frozenset[str]
     is_prepared: bool = False
-    # Whether it changes or locks rows, and so needs a transaction that may write.
+    # Whether it changes or locks rows, and so needs a write transaction.
     writes: bool = False
     _rendered: dict[tuple[str, bool], Rendered] = field(
         default_factory=dict, compare=False, repr=False
@@ -83,7 +83,7 @@ class Statements:
 
 @cache
 def _load(package: str, file: str) -> Mapping[str, Statement]:
-    """The statements of a file by name. A process reads, parses and renders each file once."""
+    """Return the statements of a file by name. A process parses and renders each file once."""
     source = _read(package, file)
     own = {dialect: _read(package, file.replace(".sql", f".{dialect}.sql")) for dialect in DIALECTS}
     by_name = {found.name: found for found in (*_parse(source), *_of_each(own))}
@@ -98,7 +98,7 @@ def _read(package: str, file: str) -> str:
 
 
 def _of_each(sources: Mapping[str, str]) -> Iterator[Statement]:
-    """The statements that have a text of their own for each database."""
+    """Yield the statements that have a separate text for each database."""
     parsed = {
         dialect: {found.name: found for found in _parse(text)} for dialect, text in sources.items()
     }

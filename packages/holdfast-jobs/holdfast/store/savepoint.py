@@ -1,4 +1,4 @@
-"""A savepoint on the caller's own connection: what fails inside of it leaves their writes alone."""
+"""Savepoints on the caller's connection: a failure inside does not undo the caller's writes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _NO_TRANSACTION = "25P01"
 
 
 def is_trouble(exc: BaseException) -> bool:
-    """Whether it is the store that failed or refused, and not the caller who asked wrongly."""
+    """Whether the store failed or refused, as opposed to an invalid argument."""
     return isinstance(exc, (StoreError, QueueFull, OSError)) or family_of(exc) is not None
 
 
 @contextmanager
 def savepoint(connection: Any) -> Iterator[None]:
-    """Undo what the block did on a blocking connection if it fails. None: nothing to undo."""
+    """Undo the block's writes on a blocking connection if it fails. None: nothing to undo."""
     if connection is None:
         yield
         return
     if is_awaiting(connection):
         raise ConfigError("This connection must be awaited: use anotify.")
     if not _set(connection):
-        # Every statement commits by itself here: there is nothing that a failure could undo.
+        # Autocommit: there is nothing to undo.
         yield
         return
     _, execute = blocking(connection)
@@ -44,7 +44,7 @@ def savepoint(connection: Any) -> Iterator[None]:
 
 
 def _set(connection: Any) -> bool:
-    """Set the savepoint, unless there is no transaction to set it in."""
+    """Set the savepoint, if a transaction is open."""
     dialect, execute = blocking(connection)
     if dialect is SQLITE and _begins_late(connection):
         execute("BEGIN", {})
@@ -59,7 +59,7 @@ def _set(connection: Any) -> bool:
 
 @asynccontextmanager
 async def asavepoint(connection: Any) -> AsyncIterator[None]:
-    """The same on a connection that must be awaited."""
+    """The async form of :func:`savepoint`."""
     if not await _aset(connection):
         yield
         return
@@ -95,22 +95,22 @@ def _awaiting(connection: Any) -> Callable[[str], Awaitable[Any]]:
 
 
 def _begins_late(connection: Any) -> bool:
-    """Whether sqlite3 would begin the caller's transaction only with their first write.
+    """Whether sqlite3 begins the caller's transaction only at their first write.
 
-    A savepoint without a transaction around it is one itself, and its release would commit.
+    A savepoint outside a transaction starts one, and its release would commit.
     """
     raw = connection
     if family_of(connection) == "sqlalchemy":
         plain = connection.connection() if hasattr(connection, "get_bind") else connection
         raw = plain.connection.driver_connection
     elif family_of(connection) == "django":
-        # Django keeps sqlite3 from beginning anything by itself.
+        # Django disables sqlite3's implicit BEGIN.
         return False
     return not raw.in_transaction and raw.isolation_level is not None
 
 
 def _sqlstate(exc: BaseException) -> str | None:
-    """The code of a driver's error, also of one that another library wrapped."""
+    """Return the SQLSTATE of a driver's error, also of a wrapped one."""
     for link in (exc, getattr(exc, "orig", None), exc.__cause__):
         code = getattr(link, "sqlstate", None) or getattr(link, "pgcode", None)
         if isinstance(code, str):

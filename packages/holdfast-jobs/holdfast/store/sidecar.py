@@ -1,7 +1,7 @@
-"""A small SQLite file beside the database, for what cannot wait for its only writer.
+"""A small SQLite file beside the database, for writes that cannot wait for its only writer.
 
-A handler's transaction may have the writer for longer than a lease lasts. The leases of every job
-that runs meanwhile are extended here: whoever looks for stale claims asks here as well.
+A handler's transaction may occupy the writer for longer than a lease lasts. Meanwhile the leases of
+all running jobs are extended here. A rescue checks this file as well.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SQL = Statements("holdfast.store", "lease.sql")
 
 T = TypeVar("T")
 
-# A crash of the machine ends every lease, so a commit need not wait for the disk.
+# A machine crash ends every lease, so a commit need not wait for the disk.
 _PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
 
 
 class Sidecar:
-    """Opened when it is first needed; of a database in memory it is in memory, too."""
+    """Opened on first use. For an in-memory database it is in memory too."""
 
     def __init__(self, path: str | None, clock: Clock) -> None:
         self._path = None if path is None else path + ".sidecar"
@@ -42,11 +42,11 @@ class Sidecar:
         self._write(work)
 
     def find(self, claims: Sequence[Row]) -> list[Row]:
-        """Of these claims, those whose extension has not ended."""
+        """Return those of *claims* whose extension has not expired."""
         return self._read(lambda tx: tx.many(SQL.find_extensions, claims=claims))
 
     def all(self) -> list[Row]:
-        """Every extension that has not ended."""
+        """Return all extensions that have not expired."""
         return self._read(lambda tx: tx.many(SQL.list_extensions))
 
     def _write(self, work: Callable[[SqliteTx], T]) -> T:

@@ -1,18 +1,18 @@
-"""SQLite: one file shared fairly and safely by threads and processes of one machine.
+"""SQLite: one file, shared fairly and safely by threads and processes of one machine.
 
-Three things differ from opening a file with sqlite3 and hoping:
+Three things differ from plain sqlite3:
 
-* A sidecar lock file (flock) stands in front of every write. SQLite's own busy handler lets one
+* A sidecar lock file (flock) serializes all writes. SQLite's own busy handler lets one
   process starve another: 73 against 8,360 jobs in three seconds, worst wait 2.3 s; behind the
   lock 4,052 against 4,767, worst wait 48 ms.
-* Group commit. Whoever gets the lock runs the work of everybody who waits for it, each in a
-  savepoint of its own, and commits once: one fsync for all.
-* The write-ahead log is checkpointed by hand, under the lock. An automatic checkpoint that
+* Group commit. The lock holder runs the work of all waiting callers, each in its own
+  savepoint, and commits once: one fsync for all.
+* The write-ahead log is checkpointed manually, under the lock. An automatic checkpoint that
   overlaps another connection's log reset can lose a commit in SQLite before 3.51.3.
 
-SQLite has one writer, and a handler's transaction may take long. It runs on a connection of its own
-and holds a second lock file instead of the first: everybody else sees by it why the writer is busy,
-and waits no longer than they can afford.
+SQLite has one writer, and a handler's transaction may take long. It runs on its own connection and
+holds a second lock file instead of the first. Other callers see from it why the writer is busy, and
+can limit their wait.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ C = TypeVar("C", bound=sqlite3.Connection)
 
 CHECKPOINT_BYTES = 8 * 1024 * 1024
 GROUP_LIMIT = 200
-# How long a write waits while a handler's transaction has the only writer.
+# How long a write waits while a handler's transaction occupies the only writer.
 PATIENCE_SECONDS = 60.0
-# How often such a wait looks again, behind another process and behind another thread.
+# Poll interval of such a wait, behind another process and behind another thread.
 POLL_SECONDS = 0.005
 TURN_SECONDS = 0.05
 
 
 class _Request:
-    """One caller's work on its way through a group commit."""
+    """One caller's work in a group commit."""
 
     __slots__ = ("asked_at", "done", "error", "result", "work")
 
@@ -81,10 +81,10 @@ class SqliteStore(Store):
         self._path = path_of(url)
         self._pid = os.getpid()
         self._turn = threading.Lock()
-        # The handler's transaction that is open in this process.
+        # The open handler transaction of this process.
         self._opened: SqliteTransaction | None = None
         self._waiting: deque[_Request] = deque()
-        # Not one a thread: threads come and go, and would leave their connections behind.
+        # A pool, not one per thread: threads end and would leave their connections open.
         self._idle_readers: list[sqlite3.Connection] = []
         self._idle_lent: list[LentConnection] = []
         self._lock = WriteLock(self._path, url)
@@ -95,8 +95,8 @@ class SqliteStore(Store):
         self.availability = Availability()
 
     def _open_first(self) -> sqlite3.Connection:
-        # Two processes that turn a new file to write-ahead logging at once fail each other. One
-        # that has been turned can be opened although a frozen process holds the lock.
+        # Two processes that switch a new file to WAL at the same time fail each other. A file
+        # already in WAL mode can be opened even if a stalled process holds the lock.
         has_lock = self._lock.acquire(LOCK_FILE_SECONDS)
         try:
             if not has_lock and os.stat(cast(str, self._path)).st_size == 0:
@@ -107,7 +107,7 @@ class SqliteStore(Store):
                 self._lock.release()
 
     def _open_writer(self) -> sqlite3.Connection:
-        # In memory there is one connection only, and it is lent.
+        # An in-memory database has one connection only, and it is lent.
         return self._connect(LentConnection if self._path is None else sqlite3.Connection)
 
     def _connect(self, kind: type[C]) -> C:
@@ -134,8 +134,8 @@ class SqliteStore(Store):
         self._waiting.append(request)
         self._take_turn(patience, request)
         try:
-            # Another caller may have run our work while we waited for our turn; and a group that
-            # is full may have to leave before ours is in it.
+            # Another caller may have run this work while it waited; a full group may also leave
+            # before this work is in it.
             while not request.done:
                 self._commit_group(request, patience)
         finally:
@@ -148,7 +148,7 @@ class SqliteStore(Store):
         return self.write(work)
 
     def announce(self, channels: Sequence[str]) -> None:
-        """Nothing to send: waiters in this process and others watch the file's data version."""
+        """Nothing to send: waiters watch the file's data version."""
 
     def _take_turn(self, patience: Patience, request: _Request | None = None) -> None:
         while not self._turn.acquire(timeout=min(TURN_SECONDS, patience.left)):
@@ -157,7 +157,7 @@ class SqliteStore(Store):
             except StoreBusy:
                 if request is None or self._withdraw(request):
                     raise
-                # Somebody runs it at this moment, and will be done with it.
+                # Another thread is running it and will finish it.
                 self._turn.acquire()
                 return
 
@@ -177,7 +177,7 @@ class SqliteStore(Store):
                     begin(writer, patience.left)
                 except StoreError:
                     if patience.left == math.inf:
-                        # The others would wait as long, and for the same.
+                        # The others would wait as long for the same lock.
                         self._gather(group)
                     raise
                 self._gather(group)
@@ -187,14 +187,14 @@ class SqliteStore(Store):
                 self._checkpoint()
         except Exception as exc:
             if not group:
-                # We could not wait any longer; the others may.
+                # Only this caller's patience is over; the others keep waiting.
                 self._withdraw(own)
                 raise
             for request in group:
                 request.error = request.error or exc
         except BaseException:
-            # An interrupt is for the thread it came to; the others only learn that nothing is
-            # written.
+            # An interrupt belongs to the thread that received it; the others only learn that
+            # nothing was written.
             for request in group:
                 request.error = request.error or StoreBusy("The write was interrupted. Try again.")
             raise
@@ -207,7 +207,7 @@ class SqliteStore(Store):
             group.append(self._waiting.popleft())
 
     def _live_writer(self) -> sqlite3.Connection:
-        """The writer; another one if foreign code in this process has closed it."""
+        """Return the writer; reopen it if other code in this process closed it."""
         if self._path is not None and not is_open(self._writer):
             self._writer = self._open_writer()
         return self._writer
@@ -221,7 +221,7 @@ class SqliteStore(Store):
                 self._run_guarded(tx, request)
 
     def _run_guarded(self, tx: SqliteTx, request: _Request) -> None:
-        """Run one request so that its failure undoes its own writes and nobody else's."""
+        """Run one request so that its failure undoes only its own writes."""
         self._writer.execute("SAVEPOINT request")
         try:
             request.result = request.work(tx)
@@ -232,14 +232,14 @@ class SqliteStore(Store):
 
     @contextmanager
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
-        """A write transaction, committed at the end. Call with the locks held."""
+        """Run a write transaction and commit it. Call with the locks held."""
         begin(connection)
         with until_commit(connection):
             yield
 
     @contextmanager
     def _file_lock(self, patience: Patience) -> Iterator[None]:
-        """The lock file, at a moment when no handler's transaction is open. Call with the turn."""
+        """Hold the lock file while no handler transaction is open. Call with the turn held."""
         while True:
             if not self._lock.acquire(patience.lock_left):
                 raise self._block.busy()
@@ -260,8 +260,8 @@ class SqliteStore(Store):
         except FileNotFoundError:
             return
         if size > CHECKPOINT_BYTES:
-            # A reader may hold the log; then it simply grows until the next commit tries again.
-            # The commit stands whatever becomes of this.
+            # A reader may block the checkpoint; the log then grows until a later commit. Errors do
+            # not affect the commit.
             with suppress(sqlite3.Error):
                 self._writer.execute("PRAGMA busy_timeout = 0")
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -334,7 +334,7 @@ class SqliteStore(Store):
 
             def last(tx: Tx) -> None:
                 finish(tx)
-                # Whoever has the writer next finds the leases that were extended meanwhile.
+                # The next writer must see the leases that were extended meanwhile.
                 extended = self._sidecar.all()
                 if extended:
                     tx.affected(LEASES.apply_extensions, extended=extended)
@@ -344,7 +344,7 @@ class SqliteStore(Store):
 
     @contextmanager
     def _block_begun(self) -> Iterator[LentConnection]:
-        """A connection in a write transaction that others wait for; committed at the end."""
+        """Yield a connection in a write transaction; commit it at the end."""
         patience = Patience(self._block, math.inf, math.inf)
         self._take_turn(patience)
         if self._path is None:
@@ -400,9 +400,9 @@ class SqliteStore(Store):
         return [str(migration) for migration in missing]
 
     def check_schema(self) -> None:
-        """Create what is missing: nobody else migrates an embedded database.
+        """Create missing tables: an embedded database has no separate migration step.
 
-        A component that has tables already is only checked, so that an upgrade stays a decision.
+        A component that already has tables is only checked, so an upgrade stays explicit.
         """
         versions = self.component_versions()
         if not {CORE.name, *(found.name for found in self.components)} <= versions.keys():
@@ -444,7 +444,7 @@ class SqliteStore(Store):
         self._lock.close()
 
     def _same_process(self) -> None:
-        # A connection carried over a fork shares its locks with the parent and corrupts the file.
+        # After a fork a connection shares its locks with the parent and would corrupt the file.
         if os.getpid() != self._pid:
             raise ForkedStore(
                 "This store was opened before a fork. Open a new one in the child process."
@@ -455,8 +455,8 @@ _with_lock_file: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
 
 
 def _let_go_of_locks() -> None:
-    # A lock belongs to the open file, which a child shares: if the parent died while it writes,
-    # the child's copy would keep everybody out for as long as the child lives.
+    # A lock belongs to the open file, which a child shares: if the parent died during a write, the
+    # child's copy would keep the lock as long as the child lives.
     for store in _with_lock_file:
         store._close_locks()
 

@@ -15,26 +15,26 @@ C = TypeVar("C", bound=sqlite3.Connection)
 
 _PRAGMAS = (
     "journal_mode = WAL",
-    # NORMAL may lose the last commits when the power goes; what was acknowledged stays.
+    # NORMAL may lose the last commits on power loss; FULL keeps every acknowledged commit.
     "synchronous = FULL",
     "foreign_keys = ON",
-    # INSERT OR REPLACE deletes without its triggers otherwise, the audit's included.
+    # Otherwise INSERT OR REPLACE deletes without firing triggers, including those of the audit.
     "recursive_triggers = ON",
     "wal_autocheckpoint = 0",
-    # 64 MiB: with 1,000,000 queued a drain keeps its pace; with 16 MiB it lost 16 %.
+    # 64 MiB: with 1,000,000 queued jobs a drain keeps its rate; with 16 MiB it lost 16 %.
     "cache_size = -64000",
     "temp_store = MEMORY",
 )
 
 
 def connect(path: str | None, url: str, kind: type[C]) -> C:
-    """A connection to the file, or to a new database in memory."""
+    """Open a connection to the file, or to a new in-memory database."""
     try:
         connection = sqlite3.connect(
             path or ":memory:",
             timeout=5.0,
-            # A handler whose transaction is gone writes nothing: sqlite3 would begin another first,
-            # and that is refused.
+            # After a handler's transaction has ended, its writes fail: sqlite3 would first begin
+            # another transaction, and that is refused.
             isolation_level="DEFERRED" if path and kind is LentConnection else None,
             check_same_thread=False,
             cached_statements=256,
@@ -55,7 +55,7 @@ def connect(path: str | None, url: str, kind: type[C]) -> C:
 
 
 def open_lock(path: str, url: str) -> int:
-    """The descriptor of a lock file."""
+    """Open a lock file and return its descriptor."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as exc:
@@ -65,7 +65,7 @@ def open_lock(path: str, url: str) -> int:
 
 
 def path_of(url: str) -> str | None:
-    """The file a URL names; None for memory."""
+    """Return the file of a URL; None for memory."""
     rest = url.removeprefix("sqlite:")
     if rest in ("", "//", ":memory:", "///:memory:"):
         return None

@@ -1,7 +1,7 @@
-"""A handler's transaction on SQLite: on a connection of its own, which has the file's write lock.
+"""A handler's transaction on SQLite, on its own connection, which holds the file's write lock.
 
-The store's writer is not lent, so a handler cannot break it. In memory there is one connection
-only, and it is lent.
+The store's writer is not lent, so a handler cannot break it. An in-memory database has only one
+connection, and it is lent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SqliteTransaction(HandlerTransaction):
 
     @contextmanager
     def block(self, guard: Callable[[Tx], None], finish: Callable[[Tx], None]) -> Iterator[None]:
-        """The handler's part of the transaction, between BEGIN and COMMIT."""
+        """Run the handler's part of the transaction, between BEGIN and COMMIT."""
         connection = self.connection
         guard(self._tx())
         connection.execute("SAVEPOINT holdfast_block")
@@ -57,14 +57,16 @@ class SqliteTransaction(HandlerTransaction):
         finish(self._tx())
 
     def _release(self, name: str) -> None:
-        """End a savepoint; that it is there proves that its transaction is the one we began."""
+        """Release a savepoint; that it exists proves that the transaction is still the original
+        one."""
         try:
             self.connection.execute(f"RELEASE {name}")
         except sqlite3.OperationalError as exc:
             raise self._rolled_back() from exc
 
     def _rolled_back(self) -> HoldfastError:
-        """The failure of a block whose transaction SQLite has undone: by OR ROLLBACK, or a disk."""
+        """Return the failure of a transaction that SQLite rolled back: by OR ROLLBACK or a disk
+        error."""
         caught = self.connection.failed
         error = None if caught is None else self._translate(caught)
         return error if isinstance(error, (StoreBusy, StoreDown)) else failed_inside()
@@ -74,7 +76,7 @@ class SqliteTransaction(HandlerTransaction):
         connection = self.connection
         factories = connection.row_factory, connection.text_factory
         connection.row_factory, connection.text_factory = None, str
-        # Setting it again makes SQLite ask anew about every statement it has prepared, ours too.
+        # Resetting it makes SQLite check every prepared statement again, including the engine's.
         connection.set_authorizer(None)
         try:
             with self._within("holdfast_call"):

@@ -42,11 +42,11 @@ class SqliteTx(Tx):
             raise translate(exc) from exc
 
     def lock_units(self, units: Sequence[str]) -> None:
-        """Nothing to lock: the one writer already excludes everybody else."""
+        """Does nothing: the single writer already excludes other transactions."""
 
 
 def begin(connection: sqlite3.Connection, seconds: float = math.inf) -> None:
-    """Begin a write transaction; wait for another client's as usual, and at most *seconds*."""
+    """Begin a write transaction; wait at most *seconds* for another client's."""
     try:
         if seconds == math.inf:
             connection.execute("BEGIN IMMEDIATE")
@@ -63,7 +63,7 @@ def begin(connection: sqlite3.Connection, seconds: float = math.inf) -> None:
 
 @contextmanager
 def until_commit(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit what the block wrote in the transaction that has begun, or roll it back."""
+    """Commit the open transaction after the block, or roll it back."""
     try:
         yield
         connection.execute("COMMIT")
@@ -77,7 +77,7 @@ def until_commit(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def is_open(connection: sqlite3.Connection) -> bool:
-    """Whether nobody has closed it."""
+    """Whether the connection is still open."""
     try:
         _ = connection.in_transaction
     except sqlite3.ProgrammingError:
@@ -86,12 +86,12 @@ def is_open(connection: sqlite3.Connection) -> bool:
 
 
 def translate(exc: sqlite3.Error) -> StoreError:
-    """Our error for SQLite's."""
+    """Convert an error of SQLite to a StoreError."""
     text = str(exc)
     if isinstance(exc, sqlite3.IntegrityError):
         rule, _, says = text.partition(": ")
         # "CHECK constraint failed: job_state_known" and "UNIQUE constraint failed: table.column"
-        # put the rule last, our triggers put it first.
+        # put the rule last, Holdfast's triggers put it first.
         if rule.endswith("constraint failed"):
             rule, says = says or "foreign_key", text
         return RuleBroken(rule, says or text)

@@ -19,7 +19,7 @@ class StateStatement:
     ``state``, and no other parameter. Join ``holdfast.job`` for other columns.
     """
 
-    # None: of every type.
+    # None matches every type.
     job_types: frozenset[str] | None
     statement: Statement
     states: frozenset[str] = field(default=STATES)

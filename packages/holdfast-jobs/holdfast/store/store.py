@@ -1,8 +1,8 @@
-"""Store and Tx: the only way to a database.
+"""Store and Tx: the only access to a database.
 
-A Store opens transactions; a Tx runs named statements in one. Work is handed over as a function,
-so that the store may run it again on a fresh connection when the database asks for that, and may
-let several callers share one commit.
+A Store opens transactions; a Tx runs named statements in one. Callers pass their work as a
+function. The store can then run it again on a new connection after a conflict, and combine the work
+of several callers in one commit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ X = TypeVar("X", bound="Tx")
 class Tx(ABC):
     """One open transaction."""
 
-    # Statements of extensions that follow the state of jobs.
+    # Statements of extensions that run when jobs change state.
     state_statements: tuple[StateStatement, ...] = ()
 
     def __init__(self, dialect: Dialect, clock: Clock) -> None:
@@ -46,15 +46,15 @@ class Tx(ABC):
     def _fetch(
         self, text: str, params: dict[str, Any], prepare: bool
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
-        """Run one rendered statement: its columns, its rows, the number of rows it touched."""
+        """Run one rendered statement; return columns, rows and the number of affected rows."""
 
     @abstractmethod
     def stream(self, statement: Statement, /, **params: Any) -> Iterator[Row]:
-        """Rows one after the other: only a few are in memory, however many there are."""
+        """Yield rows one by one, with only a few in memory."""
 
     @abstractmethod
     def lock_units(self, units: Sequence[str]) -> None:
-        """Hold these execution units until the end of the transaction."""
+        """Lock these execution units until the end of the transaction."""
 
     def many(self, statement: Statement, /, **params: Any) -> list[Row]:
         return self._execute(statement, params)[0]
@@ -70,20 +70,20 @@ class Tx(ABC):
         return self._execute(statement, params)[1]
 
     def begin(self, statement: Statement, /, **params: Any) -> Callable[[], list[Row]]:
-        """Start a statement; calling what comes back waits for its rows.
+        """Start a statement; calling the result waits for its rows.
 
-        Where the database is another process, it works while the caller goes on. Nothing else may
-        run on this transaction in between.
+        On PostgreSQL it runs while the caller continues. Nothing else may run on this transaction
+        in between.
         """
         rows = self.many(statement, **params)
         return lambda: rows
 
     def command(self, text: str) -> None:
-        """Run a command that the database itself wrote, such as a GRANT, as it is."""
+        """Run a command that the database generated, such as a GRANT, unchanged."""
         raise NotImplementedError(f"{self.dialect.name} writes no commands")
 
     def values(self, statement: Statement, /, **params: Any) -> list[tuple[Any, ...]]:
-        """Rows as plain tuples, in the order of the statement's columns: for the busiest reads."""
+        """Return rows as tuples, in the order of the statement's columns: for the busiest reads."""
         return self._fetch(*self._ready(statement, params))[1]
 
     def _execute(self, statement: Statement, params: dict[str, Any]) -> tuple[list[Row], int]:
@@ -109,14 +109,15 @@ class Tx(ABC):
         return rendered.text, bound, lone
 
     def stamp(self) -> str | datetime | None:
-        """What ``{now}`` is bound to; None lets the database's own clock decide."""
+        """Return the value of ``{now}``; None uses the database's clock."""
         return _stamp(self.dialect, self.clock)
 
 
 def bind(
     statement: Statement, params: Mapping[str, Any], dialect: Dialect, clock: Clock
 ) -> dict[str, Any]:
-    """The values a rendered statement takes: row sets as JSON, the instant that decides as now."""
+    """Return the parameter values of a rendered statement: row sets as JSON, ``now`` as the
+    time."""
     bound: dict[str, Any] = {}
     for name in statement.render(dialect).params:
         if name == "now":
@@ -128,14 +129,14 @@ def bind(
 
 
 def _stamp(dialect: Dialect, clock: Clock) -> str | datetime | None:
-    """What ``{now}`` is bound to; None lets the database's own clock decide."""
+    """Return the value of ``{now}``; None uses the database's clock."""
     if dialect.name == "sqlite":
         return write_instant(clock.now())
     return clock.now() if clock.is_fake else None
 
 
 class Access(StrEnum):
-    """What a handler's own transaction may write."""
+    """What a handler's transaction may write."""
 
     WRITE = "write"
     DOMAIN = "domain"
@@ -156,7 +157,7 @@ _SAYS = {
 
 
 class Session(Protocol):
-    """Where statements run: a store, or a transaction that is already open."""
+    """Runs statements: a store, or a transaction that is already open."""
 
     def write(self, work: Callable[[Tx], T]) -> T: ...
 
@@ -166,20 +167,21 @@ class Session(Protocol):
 
 
 class Store(ABC):
-    """A database that holds Holdfast's tables."""
+    """A database with Holdfast's tables."""
 
     dialect: Dialect
     clock: Clock
     url: str
-    # Whether the database works inside this process, and so not beside our own work.
+    # Whether the database runs inside this process, and so not in parallel with it.
     is_embedded: bool = False
-    # On SQLite: the application's own tables that audit enrichment may write. On PostgreSQL
-    # grants to the role holdfast_auditor say so.
+    # On SQLite: the application's tables that audit enrichment may write. On PostgreSQL, grants to
+    # the role holdfast_auditor decide.
     audit_tables: Sequence[str] = ()
     availability: Availability = ALWAYS
-    # What is migrated and checked beside the core: the components of the enabled extensions.
+    # Components of the enabled extensions, which are migrated and checked with the core.
     components: tuple[Component, ...] = ()
-    # What extensions declare for jobs that reach a state; every transaction of this store has it.
+    # Statements of extensions for jobs that reach a state; every transaction of this store has
+    # them.
     state_statements: tuple[StateStatement, ...] = ()
 
     def follows(self, state: str) -> bool:
@@ -192,24 +194,25 @@ class Store(ABC):
 
     @property
     def pool_size(self) -> int:
-        """How many connections this process may open at once; 0 where there is no pool."""
+        """Maximum number of connections of this process; 0 without a pool."""
         return 0
 
     def sized_for(self, *, handlers: int, threads: int) -> AbstractContextManager[None]:
-        """Make room for a worker with so many handlers at once and so many threads of its own."""
+        """Size the pool for a worker with this many concurrent handlers and own threads."""
         return nullcontext()
 
     def use_reserved(self) -> AbstractContextManager[None]:
-        """In this block the present thread may use what is set aside for a worker's own threads."""
+        """Let the current thread use the connections reserved for a worker's own threads."""
         return nullcontext()
 
     @abstractmethod
     def write(self, work: Callable[[Tx], T]) -> T:
-        """Run *work* in a transaction and commit. *work* may be run again, so it keeps no state."""
+        """Run *work* in a transaction and commit. *work* may run again, so it must not keep
+        state."""
 
     @abstractmethod
     def write_one(self, work: Callable[[Tx], T]) -> T:
-        """Run *work*, which is a single statement, and let it commit by itself: one round trip."""
+        """Run *work*, a single statement that commits by itself: one round trip."""
 
     def write_soon(
         self,
@@ -219,69 +222,69 @@ class Store(ABC):
         seconds: float = 15.0,
         single: bool = False,
     ) -> T:
-        """The same for a caller that waits for an answer: raises StoreBusy when it cannot be given.
+        """Run *work* like :meth:`write`, with limits on the wait. Raises StoreBusy when they pass.
 
-        What another transaction holds is waited for *lock_seconds*, and a database that is away
-        *seconds*. With *single*, *work* is a single statement.
+        It waits *lock_seconds* for locks of other transactions and *seconds* for an unavailable
+        database. With *single*, *work* is a single statement.
         """
         return self.write(work)
 
     @abstractmethod
     def announce(self, channels: Sequence[str]) -> None:
-        """Wake whoever waits on these channels. After commit, coalesced, and only a hint."""
+        """Wake the waiters on these channels. After commit, coalesced, and only a hint."""
 
     @abstractmethod
     def read(self, work: Callable[[Tx], T]) -> T:
         """Run *work* on one snapshot. It must not write."""
 
     def read_one(self, work: Callable[[Tx], T]) -> T:
-        """Run *work*, which is a single statement that only reads: one round trip."""
+        """Run *work*, a single read-only statement: one round trip."""
         return self.read(work)
 
-    # -- one statement in a transaction of its own
+    # -- one statement in its own transaction
 
     def many(self, statement: Statement, /, **params: Any) -> list[Row]:
-        """Run one statement by itself and return its rows."""
+        """Run one statement in its own transaction and return its rows."""
         return self._run(statement, lambda tx: tx.many(statement, **params))
 
     def maybe(self, statement: Statement, /, **params: Any) -> Row | None:
-        """Run one statement by itself and return its first row, or None."""
+        """Run one statement in its own transaction and return its first row, or None."""
         return self._run(statement, lambda tx: tx.maybe(statement, **params))
 
     def one(self, statement: Statement, /, **params: Any) -> Row:
-        """Run one statement by itself and return its only row."""
+        """Run one statement in its own transaction and return its only row."""
         return self._run(statement, lambda tx: tx.one(statement, **params))
 
     def values(self, statement: Statement, /, **params: Any) -> list[tuple[Any, ...]]:
-        """Run one statement by itself and return its rows as tuples."""
+        """Run one statement in its own transaction and return its rows as tuples."""
         return self._run(statement, lambda tx: tx.values(statement, **params))
 
     def execute(self, statement: Statement, /, **params: Any) -> int:
-        """Run one statement by itself and return the number of affected rows."""
+        """Run one statement in its own transaction and return the number of affected rows."""
         return self._run(statement, lambda tx: tx.affected(statement, **params))
 
     def _run(self, statement: Statement, work: Callable[[Tx], T]) -> T:
         return self.write_one(work) if statement.writes else self.read_one(work)
 
     def extend_leases(self, claims: Sequence[Row], lease_ms: int) -> None:
-        """Let these claims hold although their rows cannot be written now.
+        """Extend the leases of these claims although their rows cannot be written now.
 
-        A claim is its org_id, id and lease_token. It is written to the table lease_extension, or
-        beside the database: whoever looks for stale claims asks both.
+        A claim is its org_id, id and lease_token. The extension is written to the table
+        lease_extension, or to the sidecar file. A rescue checks both.
         """
         raise StoreBusy("This store has no second place for a lease. Try again.")
 
     def extended_leases(self, claims: Sequence[Row]) -> frozenset[tuple[str, str, int]]:
-        """Of these claims, those that were extended beside the database, and hold.
+        """Return those of *claims* whose lease was extended in the sidecar and is still in force.
 
-        They come back as org_id, id and lease_token.
+        Each is returned as org_id, id and lease_token.
         """
         return frozenset()
 
     def find_stuck_writer(self, seconds: float) -> str | None:
-        """What has kept everybody else from writing for *seconds* or more, in words.
+        """Describe what has blocked all other writers for *seconds* or more.
 
-        None where nothing does, and where there is more than one writer.
+        None if nothing does, or if the database has more than one writer.
         """
         return None
 
@@ -294,12 +297,12 @@ class Store(ABC):
         finish: Callable[[Tx], None],
         access: Access = Access.WRITE,
     ) -> AbstractContextManager[HandlerTransaction]:
-        """A transaction for a handler's own statements, bound to one tenant.
+        """Open a transaction for a handler's own statements, bound to one tenant.
 
-        It holds the execution unit, and no row. *guard* runs before the handler's first statement,
-        *finish* after its last and immediately before the commit: what either raises rolls the
-        block back. Raises RuleViolated, and nothing is written, if the handler's statements go
-        beyond *access* or end the transaction. Returns only after an acknowledged commit.
+        It locks the execution unit, and no row. *guard* runs before the handler's first statement,
+        *finish* after its last and immediately before the commit; an exception from either rolls
+        the block back. Raises RuleViolated, and writes nothing, if the handler's statements exceed
+        *access* or end the transaction. Returns only after an acknowledged commit.
         """
         raise NotImplementedError
 
@@ -311,34 +314,34 @@ class Store(ABC):
         guard: Callable[[Tx], None],
         access: Access = Access.WRITE,
     ) -> Iterator[Any]:
-        """The connection of such a transaction, for callers that have no claim to fence."""
+        """Yield the connection of such a transaction, for callers without a claim to fence."""
         with self.handler_transaction(
             org_id, unit, guard=guard, finish=_nothing, access=access
         ) as opened:
             yield opened.connection
 
     def read_handler_login(self, url: str) -> Login:
-        """What the login of *url* may do. Raises StoreError if it cannot connect."""
+        """Return the privileges of the login in *url*. Raises StoreError if it cannot connect."""
         raise StoreError(f"{self.dialect.name} has no logins; handler_db is for PostgreSQL.")
 
     @abstractmethod
     def wake_up(self, channels: Sequence[str]) -> WakeUp:
-        """Something that waits for a notification on these channels, or for its time to run out."""
+        """Return a waiter for notifications on these channels."""
 
     @abstractmethod
     def migrate(self) -> list[str]:
-        """Bring the core and the enabled components up to this code; return what was applied."""
+        """Migrate the core and the enabled components; return the applied migrations."""
 
     @abstractmethod
     def check_schema(self) -> None:
-        """Raise SchemaMismatch unless the core and the enabled components are as in this code.
+        """Raise SchemaMismatch unless the core and the enabled components match this code.
 
-        An embedded database first creates the tables of components that it does not have.
+        An embedded database first creates the missing tables of components.
         """
 
     @abstractmethod
     def component_versions(self) -> dict[str, int]:
-        """The version of each component in the database; empty without a Holdfast schema."""
+        """Return the version of each component in the database; empty without a Holdfast schema."""
 
     def enable(self, components: Sequence[Component]) -> None:
         """Add components to an open store. Raises SchemaMismatch as :meth:`check_schema` does."""
@@ -355,33 +358,33 @@ class Store(ABC):
 
     @abstractmethod
     def version(self) -> str:
-        """The database's own name and version, for people."""
+        """Return the name and version of the database for display."""
 
     @abstractmethod
     def close(self) -> None: ...
 
 
 def _nothing(_: Tx) -> None:
-    """No last word before the commit."""
+    """Does nothing before the commit."""
 
 
 class WakeUp(ABC):
-    """Waits for news. News may be missed, so whoever waits must also look by itself."""
+    """Waits for notifications. They may be missed, so callers must also poll."""
 
     @abstractmethod
     def wait(self, timeout: float) -> bool:
-        """Wait up to *timeout* seconds; say whether there was news."""
+        """Wait up to *timeout* seconds; return whether a notification arrived."""
 
     @abstractmethod
     def pause(self, timeout: float) -> bool:
-        """Wait for a poke or an announcement; say whether it was an announcement.
+        """Wait for a poke or an announcement; return whether it was an announcement.
 
-        Where what others announce cannot be told from what this process writes, only for a poke.
+        If announcements cannot be distinguished from this process's own writes, only pokes count.
         """
 
     @abstractmethod
     def poke(self) -> None:
-        """End the present or next wait at once, from any thread."""
+        """End the current or next wait at once, from any thread."""
 
     @abstractmethod
     def close(self) -> None: ...

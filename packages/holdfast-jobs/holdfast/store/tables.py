@@ -1,7 +1,7 @@
-"""What each table belongs to: a tenant, by a column, or the cell that all tenants share.
+"""The owner of each table: a tenant, by a column, or the cell that all tenants share.
 
-``tables.toml`` beside this module declares the core's tables. An extension brings a file of its own
-in its package; every reader takes the packages to read.
+``tables.toml`` beside this module declares the core's tables. An extension has its own file in its
+package; callers pass the packages to read.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ class Key:
 class Tables:
     """The declared tables."""
 
-    # The column that holds the tenant, by table.
+    # The tenant column, by table.
     tenant: Mapping[str, str] = field(default_factory=dict)
-    # What the table holds, by table.
+    # The table's contents, by table.
     cell: Mapping[str, str] = field(default_factory=dict)
-    # Why a key of a tenant table is unique for all tenants together, by table and first column.
+    # Why a key of a tenant table is unique across tenants, by table and first column.
     unique_in_cell: Mapping[str, str] = field(default_factory=dict)
 
     def __contains__(self, table: str) -> bool:
         return table in self.tenant or table in self.cell
 
     def undeclared(self, tables: Iterable[str]) -> list[str]:
-        """The tables that no file declares."""
+        """Return the tables that no file declares."""
         return sorted(table for table in tables if table not in self)
 
     def wrong_keys(self, keys: Iterable[Key]) -> Iterator[Key]:
-        """The keys of tenant tables that neither start with the tenant nor say why."""
+        """Yield keys of tenant tables that neither start with the tenant nor give a reason."""
         for key in keys:
             if key.table not in self.tenant or key.columns[0] == self.tenant[key.table]:
                 continue
@@ -59,7 +59,7 @@ class Tables:
 
 
 def read_tables(packages: Iterable[str] = (CORE,)) -> Tables:
-    """The tables that these packages declare, each in its ``tables.toml``."""
+    """Read the tables that these packages declare, each in its ``tables.toml``."""
     tenant: dict[str, str] = {}
     cell: dict[str, str] = {}
     unique_in_cell: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """A handler's own transaction: the block of ``job.transaction()``, as the engine sees it.
 
-The handler gets a driver connection and runs what it likes. The engine runs its own statements in
-the same transaction, ends it, and proves that it is still the one it began: a block that ended in
-another way has not committed what the handler wrote, and its attempt must not count as done.
+The handler gets a driver connection and runs its own statements. The engine runs its statements in
+the same transaction, ends it, and checks that it is still the one that it began. If the block ended
+in another way, the handler's writes are not committed, and the attempt must not count as completed.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from holdfast.store.store import Tx
 T = TypeVar("T")
 
 IDLE_SECONDS = 60
-"""How long any transaction of Holdfast may stay open on PostgreSQL without a statement."""
+"""Maximum time that a transaction of Holdfast may be idle on PostgreSQL."""
 
 LOCK_SECONDS = 1.0
-"""How long a short transaction of Holdfast waits for a lock that another one holds."""
+"""How long a short transaction of Holdfast waits for a lock."""
 
 
 class HandlerTransaction(ABC):
     """One open block. *connection* is the handler's."""
 
     connection: Any
-    # On PostgreSQL nothing can be written in a block that only reads, not even by the engine.
+    # On PostgreSQL not even the engine can write in a read-only block.
     takes_writes: bool = True
 
     @abstractmethod
     def run(self, work: Callable[[Tx], T]) -> T:
-        """Run the engine's statements in this transaction: all of *work* or nothing of it."""
+        """Run the engine's statements in this transaction, all or nothing."""
 
     @abstractmethod
     def savepoint(self) -> AbstractContextManager[None]:
-        """A block within the block: what fails inside undoes this part only."""
+        """Open a nested block: a failure inside undoes this part only."""
 
 
 Caller = tuple[int, "asyncio.Task[Any] | None"]
-"""Who runs: a thread, and on an event loop the task."""
+"""Identity of a caller: a thread, and on an event loop the task."""
 
 
 def caller() -> Caller:
-    """The thread and the task that call."""
+    """Return the calling thread and task."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -56,7 +56,7 @@ def caller() -> Caller:
 
 
 def not_yours(method: str) -> RuleViolated:
-    """The refusal of a call that would end the transaction or the connection of a block."""
+    """Return the refusal of a call that would end the transaction or the connection of a block."""
     return RuleViolated(
         f"{method} was called on the connection of job.transaction(). Holdfast commits when the"
         " block ends, rolls back when it raises, and closes the connection itself. Remove the"
@@ -66,7 +66,7 @@ def not_yours(method: str) -> RuleViolated:
 
 
 def ended_early() -> RuleViolated:
-    """The failure of a block whose transaction was over before the block was."""
+    """Return the failure of a block whose transaction ended before the block did."""
     return RuleViolated(
         "The transaction of job.transaction() ended before its block did, by a COMMIT or ROLLBACK"
         " of the handler. Nothing proves that the block was committed as a whole, so the attempt"
@@ -76,7 +76,7 @@ def ended_early() -> RuleViolated:
 
 
 def failed_inside() -> RuleViolated:
-    """The failure of a block that caught a database error and went on to its end."""
+    """Return the failure of a block that caught a database error and continued."""
     return RuleViolated(
         "A statement in job.transaction() failed, the handler caught the error, and the database"
         " has rolled the transaction back. Run the statement in a nested job.transaction(), which"

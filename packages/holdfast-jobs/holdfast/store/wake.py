@@ -1,7 +1,6 @@
-"""Waking up over PostgreSQL: NOTIFY after commit, LISTEN on a connection of its own.
+"""Wake-up on PostgreSQL: NOTIFY after commit, LISTEN on a dedicated connection.
 
-Only ever a hint. A notification that is lost, or a pooler through which none arrives, costs a poll
-interval and nothing else.
+Only a hint. A lost notification, or a pooler that does not forward them, costs one poll interval.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from holdfast.store.libpq import CONNECT, Connection
 from holdfast.store.store import WakeUp
 
 CHANNEL = "holdfast:"
-# One notification a queue in this time is enough: a worker that is awake looks by itself.
+# One notification per queue in this interval is enough: an awake worker polls.
 ANNOUNCE_EVERY_SECONDS = 0.01
 RETRY_SECONDS = 2.0
 
 
 class Announcer:
-    """Sends notifications from a thread of its own, so that no enqueue waits for one."""
+    """Sends notifications from its own thread, so that no enqueue waits for one."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -59,7 +58,7 @@ class Announcer:
                     if connection is not None:
                         connection.execute("SELECT pg_notify(%s, '')", (CHANNEL + channel,))
             except psycopg.Error:
-                # Only a hint was lost: polling finds the work.
+                # Only a hint was lost: polling finds the jobs.
                 connection = None
             if self._closing:
                 if connection is not None:
@@ -74,14 +73,14 @@ class Announcer:
 
 
 class Listener(WakeUp):
-    """Listens on a connection of its own. Without one, waiting is plain waiting."""
+    """Listens on its own connection. Without one, it only waits for the timeout."""
 
     def __init__(self, dsn: str, channels: Sequence[str]) -> None:
         self._dsn = dsn
         self._channels = [CHANNEL + channel for channel in channels]
         self._connection: Connection | None = None
         self._retry_at = 0.0
-        # Reentrant, because a signal handler may poke in the middle of a poke.
+        # Reentrant, because a signal handler may interrupt poke() and call it.
         self._lock = threading.RLock()
         self._closed = False
         self._poke_in, self._poke_out = os.pipe()
@@ -109,10 +108,10 @@ class Listener(WakeUp):
         return bool(self._poll(timeout) - {self._poke_in})
 
     def _poll(self, timeout: float) -> set[int]:
-        """Read and forget what has come; say from where it came."""
+        """Read and discard pending input; return its sources."""
         if self._connection is None and time.monotonic() >= self._retry_at:
             self._connect()
-        # poll, not select: a process with more than 1,024 open files must wait too.
+        # poll, not select: select fails with descriptors above 1,024.
         sources = select.poll()
         sources.register(self._poke_in, select.POLLIN)
         if self._connection is not None:
@@ -136,7 +135,7 @@ class Listener(WakeUp):
 
     def poke(self) -> None:
         with self._lock:
-            # A full pipe has been poked enough.
+            # If the pipe is full, the wake-up is already pending.
             if not self._closed:
                 with suppress(BlockingIOError):
                     os.write(self._poke_out, b".")
@@ -145,7 +144,7 @@ class Listener(WakeUp):
         if self._connection is not None:
             self._connection.close()
         with self._lock:
-            # A number that is closed here may be somebody else's file a moment later.
+            # A closed descriptor number may be reused for another file.
             self._closed = True
             os.close(self._poke_in)
             os.close(self._poke_out)

@@ -1,4 +1,4 @@
-"""The lock file in front of every write to SQLite, with a limit on the wait for it."""
+"""The lock file that serializes all writes to SQLite, with a limit on the wait."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.store.sqlite_connect import open_lock
 class WriteLock:
     """A lock between processes. Its methods are called by one thread at a time.
 
-    The kernel hands it to whoever waited, which keeps processes from starving each other, but has
-    no limit for the wait. So a thread waits in place of the caller, and only if the lock is held:
-    the caller may give up, and whoever asks next uses the same thread.
+    The kernel grants it to a waiting process, so processes do not starve each other, but the wait
+    has no timeout. If the lock is held, a helper thread waits for it. The caller may give up, and
+    the next caller uses the same thread.
     """
 
     def __init__(self, path: str | None, url: str) -> None:
@@ -58,7 +58,8 @@ class WriteLock:
             fcntl.flock(fd, fcntl.LOCK_EX)
         with self._state:
             self._is_waiting = False
-            # Closed meanwhile, or taken by a caller that found it free: the lock is that caller's.
+            # Closed meanwhile, or taken by a caller that found it free; that caller now holds the
+            # lock.
             if self._fd is None or self._is_held:
                 return
             if self._is_wanted:

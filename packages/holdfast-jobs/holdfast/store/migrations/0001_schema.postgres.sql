@@ -1,15 +1,15 @@
 CREATE SCHEMA IF NOT EXISTS holdfast;
 
--- Every rule of the contract that a CHECK cannot say is a trigger that calls this. The trigger's
--- name comes back as the constraint's name.
+-- Rules that a CHECK cannot express are triggers that call this function. The error reports the
+-- trigger's name as the constraint name.
 CREATE FUNCTION holdfast.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
 END $$;
 
--- Two roles: the engine serves every tenant, a tenant sees itself. The engine may become a tenant,
--- so that a handler's own statements meet the same wall. Roles belong to the whole server: another
--- database may have made them already, or may be making them right now.
+-- Two roles: the engine serves every tenant, a tenant sees only its own rows. The engine may assume
+-- the tenant role, so that a handler's own statements are restricted in the same way. Roles belong
+-- to the whole server: another database may have created them already, or may be creating them now.
 DO $$
 DECLARE
     role_name text;

@@ -1,4 +1,4 @@
--- What was applied: of the core, and of each extension, which numbers its migrations itself.
+-- The applied migrations of the core and of each extension, which numbers its own.
 CREATE TABLE holdfast.migration (
     component text NOT NULL DEFAULT 'core',
     version integer NOT NULL,
@@ -7,8 +7,8 @@ CREATE TABLE holdfast.migration (
     PRIMARY KEY (component, version)
 );
 
--- One row is the whole truth about a job. What an enqueue wrote never changes; the rest changes
--- only along the edges below.
+-- One row per job, with its complete state. The columns that an enqueue wrote never change; the
+-- others change only along the transitions below.
 CREATE TABLE holdfast.job (
     id {uuid} NOT NULL,
     org_id {uuid} NOT NULL,
@@ -78,8 +78,8 @@ CREATE TABLE holdfast.job (
 
 CREATE UNIQUE INDEX job_once_per_unit ON holdfast.job (org_id, job_type, unit_key)
     WHERE unit_key IS NOT NULL;
--- Eligible is 'queued and not_before_at null or past': two indexes, so that jobs deferred to next
--- week never stand between a worker and today's.
+-- A job is eligible if it is queued and not_before_at is null or past. Two indexes, so that a claim
+-- does not scan deferred jobs.
 CREATE INDEX job_claimable ON holdfast.job (queue, priority, created_at, id)
     WHERE state = 'queued' AND not_before_at IS NULL;
 CREATE INDEX job_deferred ON holdfast.job (queue, not_before_at)
@@ -91,8 +91,8 @@ CREATE INDEX job_finished ON holdfast.job (finished_at) WHERE finished_at IS NOT
 WHEN NEW.state <> 'queued' OR NEW.attempt_count <> 0 OR NEW.lease_token <> 0
 SAYING 'a job begins queued, with no attempt and no lease'};
 
--- What never changes is checked once, here: a CHECK would be run again at every update, and would
--- fetch a large payload from its side table to do so.
+-- Immutable columns are checked once, here: a CHECK would run again at every update, and would
+-- fetch a large payload from its TOAST table.
 {refuse job_payload_is_object BEFORE INSERT ON holdfast.job
 WHEN NOT {object(NEW.payload)}
 SAYING 'the payload is a JSON object'};
@@ -164,7 +164,7 @@ CREATE TABLE holdfast.lease_extension (
     PRIMARY KEY (org_id, job_id, lease_token)
 );
 
--- What a stage stored: its result once it is finished, its checkpoint while it runs.
+-- The result of a finished stage, or the checkpoint of a running one.
 CREATE TABLE holdfast.job_stage (
     org_id {uuid} NOT NULL,
     job_id {uuid} NOT NULL,

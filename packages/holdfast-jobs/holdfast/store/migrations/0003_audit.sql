@@ -13,7 +13,7 @@ CREATE TABLE holdfast.job_event (
     correlation_id text NOT NULL,
     at {instant} NOT NULL,
     detail {json},
-    -- Of what the change wrote, for verify (digest.py).
+    -- Digest of the written columns, for verify (digest.py).
     digest text
 );
 CREATE INDEX job_event_of_job ON holdfast.job_event (job_id);
@@ -23,8 +23,8 @@ WHEN TRUE SAYING 'the audit is append-only'};
 {refuse job_event_never_leaves BEFORE DELETE ON holdfast.job_event
 WHEN TRUE SAYING 'the audit is append-only'};
 
--- The idempotency record of each key. Its status is a word for the job's own state, so the two
--- cannot drift apart.
+-- The idempotency record of each key. Its status is derived from the job's state, so the two cannot
+-- diverge.
 CREATE VIEW holdfast.idempotency_key AS
 SELECT
     job.org_id,

@@ -3,9 +3,10 @@
 ALTER TABLE holdfast.job_event ADD PRIMARY KEY (org_id, id);
 CREATE INDEX job_event_in_order ON holdfast.job_event (id);
 
--- Every job has its first audit event, whoever wrote the row. Once per statement, not per row. Its
--- digest covers what never changes; what a settle may change stands behind it in plain text.
--- SECURITY DEFINER: a tenant may enqueue, and may not write the audit by any other way.
+-- Writes the first audit event of every job, for every client that inserts one. Once per statement,
+-- not per row. The digest covers the immutable columns; columns that a settle may change follow it
+-- in plain text. SECURITY DEFINER: a tenant may enqueue, and may not write the audit in any other
+-- way.
 CREATE FUNCTION holdfast.record_enqueued() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -24,7 +25,7 @@ END $$;
 CREATE TRIGGER job_enqueued AFTER INSERT ON holdfast.job
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.record_enqueued();
 
--- And every claim its own, so that a claim is one statement that commits by itself.
+-- Writes an audit event for every claim, so that a claim is one statement that commits by itself.
 CREATE FUNCTION holdfast.record_started() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO holdfast.job_event
@@ -41,7 +42,7 @@ CREATE TRIGGER job_started AFTER UPDATE OF lease_token ON holdfast.job FOR EACH 
 CREATE TRIGGER job_event_never_truncated BEFORE TRUNCATE ON holdfast.job_event
     FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('the audit is append-only');
 
--- Dead rows pile up where every job is updated twice. Vacuum early and in small bites.
+-- Every job is updated twice, which leaves dead rows. Vacuum early and in small steps.
 ALTER TABLE holdfast.job SET (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05,

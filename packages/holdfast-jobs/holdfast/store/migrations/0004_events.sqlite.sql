@@ -1,5 +1,5 @@
--- Every job has its first audit event, whoever wrote the row. Its digest covers what never changes;
--- what a settle may change stands behind it in plain text.
+-- Writes the first audit event of every job, for every client that inserts one. The digest covers
+-- the immutable columns; columns that a settle may change follow it in plain text.
 CREATE TRIGGER job_enqueued AFTER INSERT ON holdfast_job BEGIN
     INSERT INTO holdfast_job_event
         (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
@@ -15,7 +15,7 @@ CREATE TRIGGER job_enqueued AFTER INSERT ON holdfast_job BEGIN
              || NEW.pipeline_version);
 END;
 
--- And every claim its own, so that a claim is one statement that commits by itself.
+-- Writes an audit event for every claim, so that a claim is one statement that commits by itself.
 CREATE TRIGGER job_started AFTER UPDATE OF lease_token ON holdfast_job
 WHEN NEW.lease_token <> OLD.lease_token BEGIN
     INSERT INTO holdfast_job_event

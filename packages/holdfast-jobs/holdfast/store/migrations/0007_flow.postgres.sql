@@ -1,4 +1,4 @@
--- The rules are the operator's: everybody may read them, a tenant sees of tenants only itself.
+-- Operators own the rules: every role may read them; of tenants, a tenant sees only itself.
 GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.queue, holdfast.tenant, holdfast.limit_key
     TO holdfast_engine;
 GRANT SELECT, UPDATE ON holdfast.flow TO holdfast_engine;
@@ -14,8 +14,8 @@ CREATE POLICY tenant_sees_itself ON holdfast.tenant TO holdfast_tenant
 ALTER TABLE holdfast.job ALTER COLUMN turn SET NOT NULL;
 ALTER VIEW holdfast.claimable SET (security_invoker = true);
 GRANT SELECT ON holdfast.claimable TO holdfast_engine;
--- What waits for a provider's batch, oldest first. For the few that it expects, PostgreSQL would
--- rather read the whole table than walk job_oldest in order; SQLite walks.
+-- Jobs that wait for a provider batch, oldest first. For the few rows that it expects, PostgreSQL
+-- would scan the table instead of walking job_oldest in order; SQLite walks.
 CREATE INDEX job_batched ON holdfast.job (queue, created_at, id)
     WHERE limit_key = '~batch' AND finished_at IS NULL AND claimed_at IS NULL
         AND not_before_at IS NULL AND state <> 'batch_submitted';

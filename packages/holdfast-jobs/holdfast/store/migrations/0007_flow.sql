@@ -1,9 +1,8 @@
--- Who goes first, and how much at once: the rules of queues, tenants and keys, and the lanes in
--- which jobs wait.
+-- Order and limits: the rules of queues, tenants and keys, and the backlogs of waiting jobs.
 
--- A job waits in the lane of its queue, key and tenant, in the order of its turn: its own id, moved
--- by its priority. A static order ages by itself: what is more urgent overtakes only what was
--- enqueued within the span that its priority is worth.
+-- A job waits in the backlog of its queue, key and tenant, ordered by its turn: its own id, shifted
+-- by its priority. The static order prevents starvation: an urgent job overtakes only jobs that
+-- were enqueued within the time that its priority is worth.
 ALTER TABLE holdfast.job ADD COLUMN turn {uuid};
 ALTER TABLE holdfast.job ADD COLUMN limit_key text NOT NULL DEFAULT '';
 UPDATE holdfast.job SET turn = id;
@@ -16,13 +15,14 @@ SAYING 'a job has its turn from the start'};
 WHEN NEW.turn IS DISTINCT FROM OLD.turn OR NEW.limit_key <> OLD.limit_key
 SAYING 'a job stays in its lane and keeps its turn'};
 
--- Only what can be claimed at once is in the lanes: a job deferred to next week never stands
--- between a worker and today's, and a job that waits for its time is moved in when that comes.
+-- The backlogs hold only jobs that can be claimed at once, so a claim does not scan deferred jobs.
+-- A deferred job is promoted when it is due.
 DROP INDEX holdfast.job_claimable;
 CREATE INDEX job_lane ON holdfast.job (queue, limit_key, org_id, turn)
     WHERE state = 'queued' AND not_before_at IS NULL;
--- The same rows in other words: before its first ANALYZE PostgreSQL finds two indexes of one
--- condition equally good, and would sort a whole queue to find a lane's first job.
+-- The same rows with a differently written condition: before its first ANALYZE, PostgreSQL rates
+-- two indexes with one condition as equal, and would sort a whole queue to find the first job of a
+-- backlog.
 CREATE INDEX job_oldest ON holdfast.job (queue, created_at, id)
     WHERE finished_at IS NULL AND claimed_at IS NULL AND not_before_at IS NULL
         AND state <> 'batch_submitted';
@@ -30,8 +30,8 @@ CREATE INDEX job_deferred_of_tenant ON holdfast.job (queue, org_id, not_before_a
     WHERE finished_at IS NULL AND claimed_at IS NULL AND not_before_at IS NOT NULL
         AND state <> 'batch_submitted';
 
--- What was declared in code carries set_by 'code' and follows the code; what an operator changed
--- stays until it is reset.
+-- Rules declared in code have set_by 'code' and follow the code; an operator's change stays until
+-- it is reset.
 CREATE TABLE holdfast.queue (
     name text NOT NULL PRIMARY KEY,
     weight integer NOT NULL DEFAULT 1,
@@ -91,8 +91,8 @@ CREATE TABLE holdfast.limit_key (
     CONSTRAINT limit_key_set_by_known CHECK (set_by IN ('code', 'operator'))
 );
 
--- Raised with every change of a rule. A claim names the revision it was made under, so a worker
--- that has not heard of a pause or a cap claims nothing.
+-- Incremented with every change of a rule. A claim names the revision that it is based on, so a
+-- worker with outdated rules claims nothing.
 CREATE TABLE holdfast.flow (
     only_row integer NOT NULL PRIMARY KEY CHECK (only_row = 1),
     revision bigint NOT NULL
@@ -105,11 +105,11 @@ INSERT INTO holdfast.queue (name, weight, small_depth, updated_at) VALUES
     ('q:notifications', 4, NULL, '2000-01-01T00:00:00.000Z'),
     ('q:planning', 2, NULL, '2000-01-01T00:00:00.000Z'),
     ('q:exports', 2, NULL, '2000-01-01T00:00:00.000Z');
--- Housekeeping is bounded and rate-limited from the start.
+-- Maintenance jobs are bounded and rate-limited by default.
 INSERT INTO holdfast.queue (name, weight, max_running, rate_count, rate_seconds, tokens, updated_at)
 VALUES ('q:maintenance', 1, 4, 240, 60, 240, '2000-01-01T00:00:00.000Z');
 
--- What a worker could take now, in the order of job_lane.
+-- Jobs that a worker can claim now, in the order of job_lane.
 CREATE VIEW holdfast.claimable AS
 SELECT queue, limit_key, org_id, turn FROM holdfast.job
 WHERE state = 'queued' AND not_before_at IS NULL;

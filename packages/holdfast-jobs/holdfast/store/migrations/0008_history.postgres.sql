@@ -23,12 +23,12 @@ ALTER VIEW holdfast.job_record SET (security_invoker = true);
 ALTER VIEW holdfast.idempotency_key SET (security_invoker = true);
 GRANT SELECT ON holdfast.job_record, holdfast.idempotency_key TO holdfast_engine, holdfast_tenant;
 
--- A key or a unit is taken as long as its job is kept, in history too. An enqueue asks history
--- before it inserts. If a job is just being archived, that question comes too early: the enqueue
--- waits for the row that is being deleted, and then the key seems free. This question comes after
--- the insert and sees what was committed since.
+-- A key or a unit is taken as long as its job is kept, in history too. An enqueue checks history
+-- before it inserts. If the job is being archived at that moment, this check comes too early: the
+-- enqueue waits for the row that is being deleted, and then the key seems free. This trigger checks
+-- after the insert and sees rows committed since.
 --
--- The plan is the index, whatever the statistics were when the plan was made.
+-- The index is used regardless of the statistics at planning time.
 CREATE FUNCTION holdfast.refuse_archived() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$

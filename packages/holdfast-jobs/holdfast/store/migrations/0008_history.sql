@@ -1,5 +1,5 @@
--- Ended jobs leave the table that workers work on and stay readable here, until their retention is
--- over. The columns are those of job, in the same order: a row is moved as it is.
+-- Ended jobs are moved out of the job table and stay readable here until their retention is over.
+-- The columns are those of job, in the same order: rows are moved unchanged.
 CREATE TABLE holdfast.job_history (
     id {uuid} NOT NULL,
     org_id {uuid} NOT NULL,
@@ -55,10 +55,10 @@ CREATE TABLE holdfast.job_history (
 );
 CREATE UNIQUE INDEX job_history_once_per_unit ON holdfast.job_history (org_id, job_type, unit_key)
     WHERE unit_key IS NOT NULL;
--- By kind first: what one kind keeps for years never stands between a prune and what is due.
+-- By type first: a prune does not scan types with a longer retention.
 CREATE INDEX job_history_of_kind ON holdfast.job_history (category, job_type, state, finished_at);
 
--- Whether an update changes anything is not asked: naming one of these columns is enough.
+-- Naming one of these columns in an update is refused, even if the value does not change.
 {refuse job_history_never_changes BEFORE UPDATE OF id, org_id, project_id, job_type, category,
     actor_type, actor_id, request_id, correlation_id, idempotency_key, payload, payload_hash,
     priority, unit_key, scheduled_for, traceparent, routing_decision, replay_of, origin_queue,
@@ -86,13 +86,13 @@ CREATE TABLE holdfast.job_stage_history (
 WHEN TRUE
 SAYING 'history never changes'};
 
--- Dead letters are worked on, so failed jobs stay where they are until they are pruned. Each ended
--- job is in one of these two: failed ones never stand between a pass and what can be archived.
+-- Operators work on dead letters, so failed jobs stay in the job table until they are pruned. Each
+-- ended job is in one of these two indexes: an archive pass does not scan failed jobs.
 DROP INDEX holdfast.job_finished;
 CREATE INDEX job_archivable ON holdfast.job (finished_at) WHERE state IN ('completed', 'canceled');
 CREATE INDEX job_failed ON holdfast.job (category, job_type, finished_at) WHERE state = 'failed';
 
--- A job, wherever it is kept.
+-- A job in either table.
 CREATE VIEW holdfast.job_record AS
 SELECT id, org_id, project_id, job_type, category, actor_type, actor_id, request_id,
        correlation_id, idempotency_key, payload, payload_hash, priority, unit_key, scheduled_for,
@@ -112,8 +112,8 @@ SELECT id, org_id, project_id, job_type, category, actor_type, actor_id, request
        key_last_seen_at, key_expires_at, turn, limit_key
 FROM holdfast.job_history;
 
--- The idempotency record of each key. Its status is a word for the job's own state, so the two
--- cannot drift apart; a key in history still answers.
+-- The idempotency record of each key. Its status is derived from the job's state, so the two cannot
+-- diverge. Keys in history are included.
 DROP VIEW holdfast.idempotency_key;
 CREATE VIEW holdfast.idempotency_key AS
 SELECT

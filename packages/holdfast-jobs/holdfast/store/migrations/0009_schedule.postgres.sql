@@ -1,4 +1,4 @@
--- Only the engine writes them, so a tenant cannot learn from a refused name what others have.
+-- Only the engine writes them, so a tenant cannot discover other tenants' names through conflicts.
 GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.schedule, holdfast.schedule_tick TO holdfast_engine;
 GRANT SELECT ON holdfast.schedule, holdfast.schedule_tick TO holdfast_tenant;
 

@@ -1,6 +1,6 @@
--- What happens by the clock: a job of a tenant, or a run, by a cron or an interval. What was declared
--- in code carries set_by 'code' and follows the code; what an operator changed stays until it is
--- reset. A run serves every tenant, so its schedule belongs to the platform.
+-- Schedules: a job of a tenant, or a run, by a cron expression or an interval. A schedule declared
+-- in code has set_by 'code' and follows the code; an operator's change stays until it is reset. A
+-- run serves every tenant, so its schedule belongs to the platform.
 CREATE TABLE holdfast.schedule (
     name text NOT NULL PRIMARY KEY,
     org_id {uuid} NOT NULL,
@@ -17,7 +17,7 @@ CREATE TABLE holdfast.schedule (
     paused_at {instant},
     paused_by text,
     pause_reason text,
-    -- Every tick up to here has been dealt with; next_fire_at is the first one after it.
+    -- Every tick up to here has been handled; next_fire_at is the first one after it.
     ticked_to {instant} NOT NULL,
     next_fire_at {instant} NOT NULL,
     last_fire_at {instant},
@@ -39,8 +39,8 @@ CREATE INDEX schedule_due ON holdfast.schedule (next_fire_at) WHERE paused_at IS
 WHEN NEW.ticked_to < OLD.ticked_to
 SAYING 'a schedule goes forward only; a tick that was dealt with is not dealt with again'};
 
--- One row a tick, whoever fires it: the key decides. Missed ticks in a row share one, under the first
--- of them. No foreign key: what happened outlives the schedule.
+-- One row per tick: the key prevents a second firing. Consecutive missed ticks share one row, under
+-- the first of them. No foreign key: ticks outlive their schedule.
 CREATE TABLE holdfast.schedule_tick (
     schedule text NOT NULL,
     fire_at {instant} NOT NULL,
@@ -65,5 +65,5 @@ CREATE INDEX schedule_tick_held ON holdfast.schedule_tick (schedule) WHERE outco
 WHEN OLD.outcome NOT IN ('taken', 'held')
 SAYING 'what became of a tick is recorded once'};
 
--- Ticks whose run has not begun; upkeep looks for those that were left behind.
+-- Ticks whose run has not begun; maintenance looks for abandoned ones.
 CREATE INDEX schedule_tick_taken ON holdfast.schedule_tick (recorded_at) WHERE outcome = 'taken';

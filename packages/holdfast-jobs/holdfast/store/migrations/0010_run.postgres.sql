@@ -1,2 +1,2 @@
--- Only the operator looks at runs: they cross tenants.
+-- Only operators read runs: they cross tenants.
 GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.worker_run TO holdfast_engine;

@@ -1,6 +1,6 @@
--- The ledger of runs: one row a run, written when it starts and closed when it ends. A run serves
--- every tenant, so the row belongs to none. The run's id is the worker's id of its claims: what the
--- audit says of them is found by it.
+-- The log of bounded runs: one row per run, written at its start and completed at its end. A run
+-- serves every tenant, so the row belongs to none. The run's id is the worker id of its claims and
+-- leads to their audit events.
 CREATE TABLE holdfast.worker_run (
     run_id {uuid} NOT NULL PRIMARY KEY,
     name text NOT NULL,
@@ -23,7 +23,7 @@ CREATE TABLE holdfast.worker_run (
     released_count integer,
     canceled_count integer,
     left_count integer,
-    -- Of those that are left, the ones that it handed to a provider's batch.
+    -- Of the remaining jobs, those that it submitted to a provider batch.
     submitted_count integer,
     rate_limit_errors integer,
     capacity_errors integer,
@@ -36,14 +36,14 @@ CREATE TABLE holdfast.worker_run (
     CONSTRAINT worker_run_finished_iff_outcome CHECK ((finished_at IS NULL) = (outcome IS NULL)),
     CONSTRAINT worker_run_counted_iff_known CHECK (
         (claimed_count IS NULL) = (outcome IS NULL OR outcome = 'lost')),
-    -- The bound of a run, held by the database as well.
+    -- The database enforces the bound of a run as well.
     CONSTRAINT worker_run_within_bound CHECK (claimed_count <= max_jobs_per_run),
     CONSTRAINT worker_run_counts_add_up CHECK (
         claimed_count =
             succeeded_count + failed_count + requeued_count + canceled_count + left_count)
 );
 
--- Two dispatchers that see the same tick perform it once.
+-- Two dispatchers that see the same tick start it once.
 CREATE UNIQUE INDEX worker_run_once_per_tick ON holdfast.worker_run (name, tick)
     WHERE tick IS NOT NULL;
 CREATE INDEX worker_run_open ON holdfast.worker_run (lost_after) WHERE finished_at IS NULL;

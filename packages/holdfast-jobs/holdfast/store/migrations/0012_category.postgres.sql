@@ -1,5 +1,6 @@
--- Two more roles. Audit enrichment reads what its tenant may read and writes audit tables only. A login
--- of handlers has the rights of both and cannot choose its tenant: see holdfast.current_tenant().
+-- Two more roles. Audit enrichment reads what its tenant may read and writes audit tables only. A
+-- login of handlers has the privileges of both and cannot choose its tenant: see
+-- holdfast.current_tenant().
 DO $$
 DECLARE
     role_name text;
@@ -53,7 +54,7 @@ GRANT SELECT, INSERT ON holdfast.audit_note TO holdfast_engine;
 GRANT SELECT ON holdfast.audit_note TO holdfast_tenant;
 GRANT INSERT ON holdfast.audit_note TO holdfast_auditor;
 
--- Whatever a tenant may read, and of its own rows only.
+-- Everything that a tenant may read, for its own rows only.
 GRANT USAGE ON SCHEMA holdfast TO holdfast_auditor;
 DO $$
 DECLARE
@@ -96,8 +97,8 @@ CREATE TRIGGER audit_note_stays_in_its_tenant BEFORE INSERT ON holdfast.audit_no
 CREATE TRIGGER audit_note_never_truncated BEFORE TRUNCATE ON holdfast.audit_note
     FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('the audit is append-only');
 
--- Whether a queue takes no more. With the owner's rights, because a tenant sees only its own jobs;
--- it learns no number from it.
+-- Whether a queue is full. SECURITY DEFINER, because a tenant sees only its own jobs; it does not
+-- return a count.
 CREATE FUNCTION holdfast.is_full(queue text, jobs bigint DEFAULT 1) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (
@@ -114,7 +115,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                 LIMIT rules.max_depth) AS deferred))
 $$;
 
--- A job as it was asked for: what job.sql inserts, and how long the text of its payload was.
+-- A requested job: the columns that job.sql inserts, and the length of its payload text.
 CREATE TYPE holdfast.job_request AS (
     place bigint,
     id uuid,
@@ -146,8 +147,8 @@ CREATE TYPE holdfast.job_request AS (
     not_before_at timestamptz
 );
 
--- What is wrong with the first bad one of these requests, beginning with the name of its field; NULL
--- if nothing is. The rules of request.py, for callers whose word is not enough.
+-- The problem of the first invalid request, beginning with the field name; NULL if all are valid.
+-- The rules of request.py, for callers that are not trusted.
 CREATE FUNCTION holdfast.find_fault(requests holdfast.job_request[], stamp timestamptz)
 RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -250,10 +251,10 @@ BEGIN
     RETURN fault;
 END $$;
 
--- Write requests as job.sql does: a key that exists, in history too, answers with its job, and if
--- one queue is full nothing is written. The outcome of each is created, duplicate, differs (its key
--- stands for a job with another payload), full, or busy (the job of its key has just left). The plan
--- is the index, whatever the statistics were when the plan was made.
+-- Write requests as job.sql does: an existing key, in history too, returns its job, and if one
+-- queue is full nothing is written. The outcome of each is created, duplicate, differs (its key
+-- belongs to a job with another payload), full, or busy (the job of its key was just archived). The
+-- index is used regardless of the statistics at planning time.
 CREATE FUNCTION holdfast.insert_requests(
     requests holdfast.job_request[],
     stamp timestamptz
@@ -372,9 +373,9 @@ BEGIN
     LEFT JOIN originals AS original ON original.place = request.place;
 END $$;
 
--- The requests of a tenant, with everything overwritten that a caller could lie about. An id is kept
--- if it was made just now and nobody has it: an outbox names the job that it is to be delivered by.
--- The first stage is named by the worker, which knows the pipeline.
+-- The requests of a tenant, with every column overwritten that a caller could forge. An id is kept
+-- if it was made just now and is unused: an outbox names the job that delivers a message. The
+-- worker sets the first stage, because it knows the pipeline.
 CREATE FUNCTION holdfast.confine_requests(
     requests holdfast.job_request[], tenant uuid, stamp timestamptz
 ) RETURNS holdfast.job_request[]
@@ -424,10 +425,11 @@ BEGIN
     RETURN confined;
 END $$;
 
--- Any number of jobs, for callers who have rights of their own or only a tenant's: conn= in Python.
--- The parameters are those of insert_jobs in job.sql. An engine's word is taken, as it is there. For
--- a tenant, what it may not choose is overwritten, and what it may is checked. One job takes 1.0 ms for
--- an engine, as the plain insert does, and 1.8 for a tenant; planned anew in each call it took 3.7.
+-- Enqueues any number of jobs, for callers with the engine's or a tenant's privileges: conn= in
+-- Python. The parameters are those of insert_jobs in job.sql. An engine is trusted. For a tenant,
+-- columns that it may not choose are overwritten, and the others are checked. One job takes 1.0 ms
+-- for an engine, as the plain insert does, and 1.8 for a tenant; planned anew in each call it took
+-- 3.7.
 CREATE FUNCTION holdfast.enqueue_jobs(jobs json, frames json, now timestamptz DEFAULT NULL)
 RETURNS TABLE (
     place bigint, id uuid, org_id uuid, job_type text, idempotency_key text, created_at timestamptz,
@@ -484,9 +486,9 @@ END $$;
 --     SELECT * FROM holdfast.enqueue('report.export', '{"project": 7}', 'ORG-UUID',
 --                                    idempotency_key => 'export-7-2026-11');
 --
--- The same rules as the Python call: one job per key, the original comes back with created = false.
--- It routes by the tables: a category's queue and budget, whether the queue is registered and takes
--- more.
+-- The same rules as the Python call: one job per key, the original is returned with created =
+-- false. The tables decide the routing: a category's queue and budget, whether the queue is
+-- registered and not full.
 CREATE FUNCTION holdfast.enqueue(
     job_type text,
     payload jsonb,
@@ -586,9 +588,9 @@ BEGIN
     END IF;
 END $$;
 
--- Wake the workers of a queue at once instead of at their next poll. Call it after the commit of the
--- transaction that enqueued, in a statement of its own: NOTIFY takes a lock on the whole database when
--- its transaction commits, so holdfast.enqueue does not notify.
+-- Wake the workers of a queue at once instead of at their next poll. Call it after the commit of
+-- the transaction that enqueued, in a separate statement: NOTIFY takes a lock on the whole database
+-- when its transaction commits, so holdfast.enqueue does not notify.
 CREATE FUNCTION holdfast.wake(queue text) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_notify('holdfast:' || wake.queue, '')
@@ -600,11 +602,12 @@ GRANT EXECUTE ON FUNCTION holdfast.is_full, holdfast.enqueue, holdfast.enqueue_j
 GRANT SELECT ON holdfast.lease_extension TO holdfast_auditor;
 GRANT EXECUTE ON FUNCTION holdfast.current_tenant TO holdfast_auditor, holdfast_handler;
 
--- The engine's own statements in a handler's transaction: the fence, a checkpoint, an artifact. They
--- must commit with the handler's rows, so they run on the handler's login. Only a caller that presents
--- the secret of this transaction may run one; the engine sends it as a parameter, which no other
--- statement can read. The functions belong to holdfast_engine and have exactly its rights. The settings
--- are those that a handler could have changed to make a statement mean something else.
+-- The engine's own statements in a handler's transaction: the fence, a checkpoint, an artifact.
+-- They must commit with the handler's rows, so they run on the handler's login. Only a caller that
+-- presents the secret of this transaction may run one; the engine sends it as a parameter, which no
+-- other statement can read. The functions belong to holdfast_engine and have exactly its
+-- privileges. They fix the settings that a handler could have changed to alter the meaning of a
+-- statement.
 CREATE FUNCTION holdfast.check_secret(secret text) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET row_security = on AS $$
@@ -644,7 +647,7 @@ REVOKE ALL ON FUNCTION holdfast.check_secret, holdfast.fetch_as_engine, holdfast
     FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION holdfast.fetch_as_engine, holdfast.run_as_engine TO holdfast_handler;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_handler;
--- A new owner needs CREATE on the schema at that moment.
+-- A new owner needs CREATE on the schema during the change.
 GRANT CREATE ON SCHEMA holdfast TO holdfast_engine;
 ALTER FUNCTION holdfast.check_secret OWNER TO holdfast_engine;
 ALTER FUNCTION holdfast.fetch_as_engine OWNER TO holdfast_engine;

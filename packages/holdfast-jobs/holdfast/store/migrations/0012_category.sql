@@ -1,5 +1,5 @@
--- What jobs of a kind share. Whoever ends a job looks here how long its key lasts, so that no
--- process can shorten the key of a category it never heard of.
+-- Settings that jobs of a category share. Settling reads the lifetime of a job's key here, so that
+-- a process without the category's declaration cannot shorten it.
 CREATE TABLE holdfast.category (
     name text NOT NULL PRIMARY KEY,
     queue text NOT NULL,
@@ -33,8 +33,8 @@ SAYING 'the built-in categories are the contract; declare one of your own'};
 WHEN TRUE
 SAYING 'jobs of a category may still need the time of their keys'};
 
--- What audit enrichment adds to an event: a readable difference, a name for an id. The event itself
--- never changes. One note of a name per job and event, so that a job that runs again adds nothing.
+-- Additions of audit enrichment to an event: a readable difference, a name for an id. The event
+-- itself never changes. One note per name, job and event, so that a repeated job adds nothing.
 CREATE TABLE holdfast.audit_note (
     org_id {uuid} NOT NULL,
     event_id bigint NOT NULL,
@@ -53,9 +53,8 @@ WHEN TRUE SAYING 'the audit is append-only'};
 {refuse audit_note_never_leaves BEFORE DELETE ON holdfast.audit_note
 WHEN TRUE SAYING 'the audit is append-only'};
 
--- What is declared of a job type and binds every process, also one whose code does not declare it:
--- the call that enqueues its jobs where nothing else may, the role that may cancel them, and why
--- they are never replayed.
+-- Rules of a job type that bind every process, even one whose code does not declare them: the only
+-- call that may enqueue its jobs, the role that may cancel them, and why they are never replayed.
 CREATE TABLE holdfast.job_type_rule (
     job_type text NOT NULL PRIMARY KEY,
     producer text,
@@ -69,7 +68,8 @@ CREATE TABLE holdfast.job_type_rule (
 );
 
 -- The execution units of job types that have a producer. Only the producer writes them, in the
--- transaction that inserts the job. A unit stays when its job is pruned: it has one job for ever.
+-- transaction that inserts the job. A unit stays when its job is pruned: it never gets a second
+-- job.
 CREATE TABLE holdfast.execution_unit (
     org_id {uuid} NOT NULL,
     job_type text NOT NULL,

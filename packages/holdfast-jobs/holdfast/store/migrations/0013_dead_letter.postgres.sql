@@ -20,7 +20,7 @@ GRANT SELECT, INSERT ON holdfast.dead_letter_replay, holdfast.dead_letter_note T
 GRANT UPDATE (outcome, error_class, ended_at) ON holdfast.dead_letter_replay TO holdfast_engine;
 GRANT SELECT ON holdfast.dead_letter_replay, holdfast.dead_letter_note TO holdfast_tenant;
 
--- Replays and notes leave with their item, and never before it.
+-- Replays and notes are deleted with their dead letter, never before it.
 CREATE FUNCTION holdfast.refuse_early_leave() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -36,7 +36,7 @@ CREATE TRIGGER dead_letter_replay_never_leaves BEFORE DELETE ON holdfast.dead_le
 CREATE TRIGGER dead_letter_note_never_leaves BEFORE DELETE ON holdfast.dead_letter_note
     FOR EACH ROW EXECUTE FUNCTION holdfast.refuse_early_leave('a note leaves with its dead letter');
 
--- The function of 0008 made anew: a replay carries the unit of its original.
+-- The function of 0008, replaced: a replay has the unit of its original.
 CREATE OR REPLACE FUNCTION holdfast.refuse_archived() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -85,13 +85,13 @@ REVOKE ALL ON FUNCTION holdfast.refuse_early_leave FROM PUBLIC;
 
 GRANT SELECT, INSERT, UPDATE ON holdfast.job_type_rule TO holdfast_engine;
 -- DELETE is for a unit whose job was refused in the same transaction; execution_unit_stays keeps
--- every other. A tenant has no right here: it cannot stand in for the producer.
+-- every other. A tenant has no privileges here: it cannot act as the producer.
 GRANT SELECT, INSERT, DELETE ON holdfast.execution_unit TO holdfast_engine;
 
--- Whose jobs only a producer enqueues. A replay is enqueued by the operator who replays the dead
--- letter, with the unit of the original. Once per statement, after the insert: an enqueue whose key
--- exists inserts nothing and is not refused. With the owner's rights, because the tenant role may
--- enqueue and may not read these tables.
+-- Refuses jobs that only a producer may enqueue. A replay is enqueued by the operator who replays
+-- the dead letter, with the unit of the original. Once per statement, after the insert: an enqueue
+-- with an existing key inserts nothing and is not refused. SECURITY DEFINER, because the tenant
+-- role may enqueue and may not read these tables.
 CREATE FUNCTION holdfast.refuse_other_producers() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -139,7 +139,7 @@ CREATE TRIGGER execution_unit_stays BEFORE DELETE ON holdfast.execution_unit
     FOR EACH ROW EXECUTE FUNCTION holdfast.keep_execution_unit();
 REVOKE ALL ON FUNCTION holdfast.refuse_other_producers, holdfast.keep_execution_unit FROM PUBLIC;
 
--- Jobs of some types are never replayed: the table job_type_rule says why.
+-- Refuses replays of job types that are never replayed: job_type_rule has the reason.
 CREATE FUNCTION holdfast.refuse_never_replayed() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

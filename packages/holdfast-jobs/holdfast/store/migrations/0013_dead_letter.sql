@@ -1,5 +1,5 @@
--- A dead letter is an item that operators work on. It stays one row, whatever is tried: each step of
--- the workflow raises the version, and a replay that fails leads back to the first step.
+-- A dead letter is an item that operators work on. It stays one row through all attempts: each step
+-- of the workflow increments the version, and a failed replay returns it to the first step.
 ALTER TABLE holdfast.dead_letter ADD COLUMN state text NOT NULL DEFAULT 'open'
     CONSTRAINT dead_letter_state_known CHECK (state IN (
         'open', 'triaged', 'remediated', 'validated', 'replaying', 'replayed', 'resolved',
@@ -14,7 +14,7 @@ ALTER TABLE holdfast.dead_letter ADD COLUMN evidence_ref text
     CONSTRAINT dead_letter_evidence_bounded CHECK (length(evidence_ref) BETWEEN 1 AND 500);
 ALTER TABLE holdfast.dead_letter ADD COLUMN is_safe_to_repeat boolean;
 ALTER TABLE holdfast.dead_letter ADD COLUMN replay_count integer NOT NULL DEFAULT 0;
--- The replay whose failure the item shows; none: the job's own.
+-- The replay whose failure is shown; NULL for the job's own failure.
 ALTER TABLE holdfast.dead_letter ADD COLUMN failed_replay_id {uuid};
 ALTER TABLE holdfast.dead_letter ADD COLUMN escalated_at {instant};
 ALTER TABLE holdfast.dead_letter ADD COLUMN verified_at {instant};
@@ -27,7 +27,7 @@ ALTER TABLE holdfast.dead_letter ADD COLUMN ended_at {instant}
         (state IN ('resolved', 'discarded', 'fixed_forward')) = (ended_at IS NOT NULL)
         AND (ended_at IS NULL) = (ending IS NULL)
         AND (state = 'fixed_forward') = (fixed_by IS NOT NULL))
-    -- No step without the one before it; and what an open item once went through is the audit's.
+    -- No step without the previous one. The audit keeps the earlier steps of a reopened item.
     CONSTRAINT dead_letter_steps_in_order CHECK (
         state IN ('discarded', 'fixed_forward')
         OR ((state = 'open') = (kind IS NULL)
@@ -44,7 +44,7 @@ CREATE INDEX dead_letter_newest ON holdfast.dead_letter (created_at, job_id);
 CREATE INDEX dead_letter_newest_of_tenant ON holdfast.dead_letter (org_id, created_at, job_id);
 CREATE INDEX dead_letter_unended ON holdfast.dead_letter (created_at, job_id)
     WHERE ended_at IS NULL;
--- What may be pruned. Items that nobody has ended never stand between a pass and those.
+-- Items that may be pruned, so that a prune does not scan open items.
 CREATE INDEX dead_letter_over ON holdfast.dead_letter (job_type, ended_at)
     WHERE ended_at IS NOT NULL;
 CREATE INDEX job_failed_replay ON holdfast.job (category, job_type, finished_at)
@@ -100,7 +100,7 @@ SAYING 'each replay is counted, and nothing else is'};
 WHEN OLD.ended_at IS NULL
 SAYING 'a dead letter stays until somebody has ended it'};
 
--- One row per replay of an item. The job that it made may be archived and pruned: no foreign key.
+-- One row per replay of an item. Its job may be archived and pruned: no foreign key.
 CREATE TABLE holdfast.dead_letter_replay (
     org_id {uuid} NOT NULL,
     job_id {uuid} NOT NULL,
@@ -145,7 +145,7 @@ WHEN NEW.org_id <> OLD.org_id OR NEW.job_id <> OLD.job_id OR NEW.number <> OLD.n
     OR NEW.requested_at <> OLD.requested_at
 SAYING 'who asked for a replay, and why, never changes'};
 
--- What people wrote down about an item.
+-- Notes of operators about an item.
 CREATE TABLE holdfast.dead_letter_note (
     org_id {uuid} NOT NULL,
     job_id {uuid} NOT NULL,
@@ -163,11 +163,11 @@ CREATE TABLE holdfast.dead_letter_note (
 {refuse dead_letter_note_never_changes BEFORE UPDATE ON holdfast.dead_letter_note
 WHEN TRUE SAYING 'a note is never changed; write another'};
 
--- Why dead letters of a category are never replayed; none: they may be.
+-- Why dead letters of a category are never replayed; NULL if they may be.
 ALTER TABLE holdfast.category ADD COLUMN replay_refusal text
     CONSTRAINT category_refusal_bounded CHECK (length(replay_refusal) BETWEEN 1 AND 300);
 
--- A replay carries the unit of the job that it repeats, which stays the one job of its unit.
+-- A replay has the unit of the job that it repeats, which stays the one job of its unit.
 DROP INDEX holdfast.job_once_per_unit;
 CREATE UNIQUE INDEX job_once_per_unit ON holdfast.job (org_id, job_type, unit_key)
     WHERE unit_key IS NOT NULL AND replay_of IS NULL;

@@ -1,4 +1,4 @@
--- Replays and notes leave with their item, and never before it.
+-- Replays and notes are deleted with their dead letter, never before it.
 CREATE TRIGGER dead_letter_replay_never_leaves BEFORE DELETE ON holdfast_dead_letter_replay
 WHEN EXISTS (SELECT 1 FROM holdfast_dead_letter
              WHERE org_id = OLD.org_id AND job_id = OLD.job_id)
@@ -26,9 +26,9 @@ CREATE TRIGGER job_not_in_history AFTER INSERT ON holdfast_job BEGIN
           AND replay_of IS NULL);
 END;
 
--- Whose jobs only a producer enqueues. A replay is enqueued by the operator who replays the dead
--- letter, with the unit of the original. AFTER, because BEFORE would also meet an enqueue whose key
--- exists, which is a no-op.
+-- Refuses jobs that only a producer may enqueue. A replay is enqueued by the operator who replays
+-- the dead letter, with the unit of the original. AFTER, because BEFORE would also fire for an
+-- enqueue with an existing key, which is a no-op.
 CREATE TRIGGER job_enqueued_by_producer AFTER INSERT ON holdfast_job
 WHEN EXISTS (
     SELECT 1 FROM holdfast_job_type_rule AS rule
@@ -52,7 +52,7 @@ BEGIN
     SELECT RAISE(ABORT, 'execution_unit_stays: the unit of a job that was enqueued never leaves');
 END;
 
--- Jobs of some types are never replayed: the table job_type_rule says why.
+-- Refuses replays of job types that are never replayed: job_type_rule has the reason.
 CREATE TRIGGER dead_letter_never_replayed BEFORE UPDATE OF state ON holdfast_dead_letter
 WHEN NEW.state = 'replaying' AND OLD.state <> 'replaying' AND EXISTS (
     SELECT 1 FROM holdfast_job_type_rule AS rule

@@ -1,2 +1,2 @@
--- Workers serve every tenant: none of them looks at the machines behind.
+-- Workers serve every tenant: tenants have no access to this table.
 GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.worker TO holdfast_engine;

@@ -20,8 +20,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- A handler intends deliveries in its own transaction, and sees how they stand. What the engine
--- records of them it cannot write.
+-- A handler intends deliveries in its own transaction and reads their state. It cannot write the
+-- columns that the engine records.
 GRANT SELECT ON holdfast.delivery TO holdfast_tenant;
 GRANT INSERT (org_id, id, subject, recipient, version, channel, address, token, content,
     content_hash, is_required, job_id, not_before_at, request_id, correlation_id, endpoint,

@@ -1,43 +1,43 @@
--- The outbox: what is to be told to whom, every try, and what the channels say of it.
+-- The outbox: messages to deliver, every attempt, and the responses of the channels.
 
 CREATE TABLE holdfast.delivery (
     org_id {uuid} NOT NULL,
     id {uuid} NOT NULL,
-    -- What is told once: this recipient of this subject in this version.
+    -- Unique per tenant: one delivery per subject, recipient and version.
     subject text NOT NULL,
     recipient text NOT NULL,
     version integer NOT NULL,
     channel text NOT NULL,
     address text NOT NULL,
-    -- A keyed hash of the address: what one endpoint refuses says nothing of another.
+    -- A keyed hash of the address: a rejection by one endpoint does not affect another.
     endpoint text NOT NULL DEFAULT '',
-    -- The name of this delivery at the channel, made of the four above.
+    -- The id of this delivery at the channel, derived from the four columns above.
     token text NOT NULL,
-    -- The very characters that are sent: a document would come back with its numbers rewritten.
+    -- The exact text that is sent: a JSON column would rewrite its numbers.
     content text,
     content_hash text NOT NULL,
-    -- 1 where whoever wanted it cannot succeed without it.
+    -- 1 if the job cannot succeed without this delivery.
     is_required smallint NOT NULL DEFAULT 1,
     state text NOT NULL DEFAULT 'pending',
     reason text,
     job_id {uuid},
-    -- The job that waits for its end, and is woken by it.
+    -- The job that waits for this delivery and is woken when it ends.
     awaited_by {uuid},
     -- Both are set in one write, with the state, when the channel has it.
     notification_id text,
     notified_at {instant},
     confirmed_by text,
-    -- Whether somebody looked for what proves the mark: none yet, seen, or unknowable.
+    -- Whether the send was verified at the channel: none yet, seen, or unknowable.
     proof text NOT NULL DEFAULT 'none',
     attempts integer NOT NULL DEFAULT 0,
-    -- Raised by whoever takes it; every later write names it.
+    -- Incremented by each claim; every later write checks it.
     fence bigint NOT NULL DEFAULT 0,
     lease_owner text,
     lease_expires_at {instant},
     first_sent_at {instant},
     reconciled_at {instant},
     not_before_at {instant},
-    -- Who asked for it, in which request and for which project.
+    -- Request, project and actor that intended it.
     request_id text NOT NULL,
     correlation_id text NOT NULL,
     project_id {uuid},
@@ -62,7 +62,7 @@ CREATE TABLE holdfast.delivery (
         state NOT IN ('held', 'dropped', 'failed') OR reason IS NOT NULL)
 );
 
--- One row a try: written before the call, ended once.
+-- One row per attempt: written before the call, completed once.
 CREATE TABLE holdfast.delivery_attempt (
     org_id {uuid} NOT NULL,
     delivery_id {uuid} NOT NULL,
@@ -73,7 +73,7 @@ CREATE TABLE holdfast.delivery_attempt (
     worker_id text NOT NULL,
     body_hash text NOT NULL,
     began_at {instant} NOT NULL,
-    -- Of a channel that takes nothing before a commit point (the final dot of SMTP): whether the
+    -- For a channel that accepts nothing before a commit point (the final dot of SMTP): whether the
     -- attempt has passed it. NULL for other channels.
     phase text,
     outcome text,
@@ -92,7 +92,7 @@ CREATE TABLE holdfast.delivery_attempt (
         (outcome IS NULL) = (ended_at IS NULL))
 );
 
--- What anybody ever said about a delivery: answers that came too late, lookups, operators.
+-- All evidence about a delivery: late responses, lookups, statements of operators.
 CREATE TABLE holdfast.delivery_evidence (
     id {identity},
     org_id {uuid} NOT NULL,
@@ -101,7 +101,7 @@ CREATE TABLE holdfast.delivery_evidence (
     verdict text NOT NULL,
     provider_id text,
     code text,
-    -- How many tries it speaks of: nothing that is said of one holds for a later one.
+    -- The number of attempts it covers: evidence never applies to a later attempt.
     after_attempt integer NOT NULL,
     at {instant} NOT NULL,
     CONSTRAINT delivery_evidence_source_known CHECK (
@@ -113,7 +113,7 @@ CREATE TABLE holdfast.delivery_evidence (
 );
 CREATE INDEX delivery_evidence_of_delivery ON holdfast.delivery_evidence (org_id, delivery_id);
 
--- Few, and looked for in every pass.
+-- Few rows, read in every pass.
 CREATE INDEX delivery_evidence_late ON holdfast.delivery_evidence (org_id, delivery_id)
     WHERE source = 'late_answer';
 
@@ -126,7 +126,7 @@ CREATE INDEX delivery_held ON holdfast.delivery (updated_at) WHERE state = 'held
 WHEN NEW.state <> 'pending' OR NEW.attempts <> 0 OR NEW.fence <> 0
 SAYING 'a delivery begins pending, untried'};
 
--- Sent is left only by the reconciliation that found nothing at the channel.
+-- Only a reconciliation that found nothing at the channel leaves the state sent.
 {refuse delivery_edge BEFORE UPDATE OF state ON holdfast.delivery
 WHEN OLD.state <> NEW.state AND NOT (
     (OLD.state = 'pending' AND NEW.state IN ('sent', 'held', 'dropped', 'failed'))
@@ -149,8 +149,8 @@ WHEN NEW.subject <> OLD.subject OR NEW.recipient <> OLD.recipient OR NEW.version
     OR NEW.attempts < OLD.attempts OR NEW.fence < OLD.fence
 SAYING 'what is told to whom never changes'};
 
--- Marked behind a try that was written before it, by somebody who says so, or because the channel
--- was asked and has it.
+-- A delivery is marked sent only after a recorded attempt, by an operator's statement, or because a
+-- lookup found it at the channel.
 {refuse delivery_sent_was_tried BEFORE UPDATE OF state ON holdfast.delivery
 WHEN NEW.state = 'sent' AND OLD.state <> 'sent' AND NEW.attempts = 0 AND NEW.confirmed_by IS NULL
     AND NEW.reconciled_at IS NULL
@@ -166,29 +166,29 @@ SAYING 'a try is written before it is made and ended once'};
 {refuse delivery_evidence_never_changes BEFORE UPDATE ON holdfast.delivery_evidence
 WHEN TRUE SAYING 'what was said of a delivery never changes'};
 
--- Channels that refuse us (a wrong credential, a missing permission, a wrong address) or that are
--- away or busy. Nothing is sent there until the pause is over or the channel's settings change; then
--- one message probes it. No tenant is named here.
+-- Channels that reject requests (a wrong credential, a missing permission, a wrong address) or that
+-- are down or busy. Nothing is sent there until the pause is over or the channel's settings change;
+-- then one message probes it. No tenant is named here.
 CREATE TABLE holdfast.channel_circuit (
     channel text NOT NULL,
-    -- Empty for the whole channel, or the hash of the one address that refuses us.
+    -- Empty for the whole channel, or the hash of the rejected address.
     endpoint text NOT NULL,
     kind text NOT NULL,
-    -- A keyed hash of the settings and the credential that were refused.
+    -- A keyed hash of the settings and the credential that were rejected.
     fingerprint text NOT NULL,
     code text NOT NULL,
-    -- How often in a row they were refused: each time the pause is longer.
+    -- Number of consecutive rejections: each makes the pause longer.
     refusals integer NOT NULL,
     opened_at {instant} NOT NULL,
     open_until {instant} NOT NULL,
-    -- While a worker probes the channel no other one does.
+    -- Only one worker at a time probes the channel.
     probe_until {instant},
     PRIMARY KEY (channel, endpoint),
     CONSTRAINT channel_circuit_kind_known CHECK (kind IN ('refused', 'unavailable')),
     CONSTRAINT channel_circuit_opened CHECK (refusals > 0)
 );
 
--- What tokens are made with where nobody configures a key: nobody outside can name a delivery.
+-- The default key for delivery tokens: a client outside cannot derive a token.
 CREATE TABLE holdfast.outbox_key (
     id smallint PRIMARY KEY,
     key text NOT NULL,

@@ -6,5 +6,5 @@ CREATE POLICY tenant_sees_itself ON holdfast.in_app_notification TO holdfast_ten
     USING (org_id = (SELECT holdfast.current_tenant()))
     WITH CHECK (org_id = (SELECT holdfast.current_tenant()));
 GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.in_app_notification TO holdfast_engine;
--- A handler may look at what its tenant's people were told; only the channel writes it.
+-- A handler may read its tenant's notifications; only the channel writes them.
 GRANT SELECT ON holdfast.in_app_notification TO holdfast_tenant;

@@ -1,10 +1,10 @@
--- Notifications that people read inside the application: the channel whose far end is here.
+-- In-app notifications: the channel whose messages are stored in this database.
 
 CREATE TABLE holdfast.in_app_notification (
     org_id {uuid} NOT NULL,
     id {uuid} NOT NULL,
     recipient text NOT NULL,
-    -- The name of the delivery that it came by.
+    -- The token of the delivery that created it.
     token text NOT NULL,
     subject text NOT NULL,
     text text NOT NULL,
@@ -22,7 +22,7 @@ CREATE INDEX in_app_notification_unread ON holdfast.in_app_notification (org_id,
     WHERE read_at IS NULL;
 CREATE INDEX in_app_notification_age ON holdfast.in_app_notification (created_at);
 
--- A channel knows a message by its token only, and finds by it whose it is.
+-- Channels identify a message by its token only; this index finds the delivery.
 CREATE INDEX delivery_by_token ON holdfast.delivery (token);
 
 {refuse in_app_notification_never_changes BEFORE UPDATE ON holdfast.in_app_notification
@@ -32,8 +32,8 @@ WHEN NEW.org_id <> OLD.org_id OR NEW.id <> OLD.id OR NEW.recipient <> OLD.recipi
     OR NEW.created_at <> OLD.created_at
 SAYING 'what somebody was told never changes'};
 
--- Operators know a delivery by its id alone, and list the newest of every tenant.
+-- Operators have only a delivery's id, and list the newest deliveries of every tenant.
 CREATE INDEX delivery_by_id ON holdfast.delivery (id);
 
--- What is over leaves after its time, oldest first.
+-- Ended deliveries are pruned after their retention, oldest first.
 CREATE INDEX delivery_ended ON holdfast.delivery (ended_at) WHERE ended_at IS NOT NULL;

@@ -1,8 +1,8 @@
 GRANT INSERT (deliver_job_id) ON holdfast.delivery TO holdfast_tenant;
 
--- Every delivery has its first audit event, whoever wrote the row, with a digest of what is told to
--- whom. Its id stands where an event about a job has the job's.
--- SECURITY DEFINER: a tenant may intend a delivery, and may not write the audit by any other way.
+-- Writes the first audit event of every delivery, for every client that inserts one, with a digest
+-- of content and recipient. Its id takes the place of a job id. SECURITY DEFINER: a tenant may
+-- intend a delivery, and may not write the audit in any other way.
 CREATE FUNCTION holdfast.record_intended() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -1,5 +1,5 @@
--- Every delivery has its first audit event, whoever wrote the row, with a digest of what is told to
--- whom. Its id stands where an event about a job has the job's.
+-- Writes the first audit event of every delivery, for every client that inserts one, with a digest
+-- of content and recipient. Its id takes the place of a job id.
 CREATE TRIGGER delivery_intended AFTER INSERT ON holdfast_delivery BEGIN
     INSERT INTO holdfast_job_event
         (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,

@@ -1,12 +1,12 @@
--- Where the round of a queue over its tenants stood when its last worker ended: the next one goes on
--- from there. A round that began with the oldest job each time would come to the flood first, and to
--- those behind it never.
+-- The round-robin cursor of a queue over its tenants when its last worker stopped. The next worker
+-- continues from it. Starting with the oldest job each time would always serve the largest backlog
+-- first and starve the tenants behind it.
 CREATE TABLE holdfast.queue_round (
     queue text NOT NULL,
-    -- What a worker runs and what a submitter sends in batches go round by themselves.
+    -- Workers and batch submitters have separate cursors.
     lane text NOT NULL DEFAULT '',
     stands_at {uuid} NOT NULL,
-    -- How many jobs the turn of that tenant still has; with none, it is over.
+    -- How many more jobs that tenant gets in this turn; 0 ends it.
     turn_left integer NOT NULL DEFAULT 0,
     updated_at {instant} NOT NULL,
     PRIMARY KEY (queue, lane),
