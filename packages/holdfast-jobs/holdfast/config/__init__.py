@@ -1,13 +1,13 @@
 """Settings: one typed file, holdfast.toml, and the environment; read once, validated once, frozen.
 
 setting_type.py  types of settings, their limits and error messages
-section.py   queues, tenants, keys, retention, alerts
-run.py       profiles, runs, schedules
-channel.py   who carries messages
-outbox.py    how deliveries are named, tried and left alone
-extensions.py  the sections of extensions
-settings.py  Settings: all of it
-load.py      reading, and where each value comes from
+section.py       queues, tenants, keys, retention, alerts
+run.py           profiles, runs, schedules
+channel.py       channels that send messages
+outbox.py        tokens, leases, attempts and circuits of deliveries
+extensions.py    the sections of extensions
+settings.py      Settings: all sections
+load.py          loading, and the origin of each value
 """
 
 from holdfast.config.channel import ChannelSettings, CommonChannelSettings

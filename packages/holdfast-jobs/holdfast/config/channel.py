@@ -1,4 +1,4 @@
-"""The section of holdfast.toml about channels: who carries messages, and as whom."""
+"""The section of holdfast.toml about channels: how messages are sent, and with which sender."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from holdfast.config.setting_type import (
     whole,
 )
 
-# The channel that needs no section, and has none.
+# The built-in channel, which has no section.
 IN_APP = "in_app"
-# The kinds whose keys ChannelSettings has; other distributions register kinds with their own.
+# The built-in kinds, whose keys ChannelSettings has; other distributions register their own.
 CHANNEL_KINDS = ("smtp", "postmark", "resend", "slack", "webhook", "mailbox")
 ON_UNKNOWN = ("hold", "resend", "drop")
 SECURITY = ("starttls", "tls", "none")
@@ -35,7 +35,7 @@ _VARIABLE = text(
 )
 _PATH = text("an absolute path", re.compile(r"/\S+"), is_address=True)
 _MAILBOX = r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
-# "=?" begins an encoded word, which whoever reads a header may decode into a line break.
+# "=?" begins an encoded word, which a mail reader may decode into a line break.
 _NAME = r"[^<>\"\\,;:@\x00-\x1f\x7f-\x9f\u2028\u2029]{1,100}"
 _SENDER = re.compile(rf"(?!.*=\?)({_MAILBOX}|{_NAME} <{_MAILBOX}>)")
 
@@ -142,7 +142,7 @@ class ChannelSettings(CommonChannelSettings):
         )
 
     def _strangers(self) -> list[str]:
-        """Keys that are set although the channel's kind does not use them."""
+        """Return keys that are set although the channel's kind does not use them."""
         known = keys_of_channel_kind(self.kind)
         return [
             f"{item.name} is not for a channel of kind {self.kind}"
@@ -165,7 +165,7 @@ class ChannelSettings(CommonChannelSettings):
         if (self.previous_secret_env or self.previous_secret_file) and not has_secret:
             found.append("previous_secret needs secret_env or secret_file")
         if self.kind == "webhook" and self.base_url is None:
-            # Messages that name their own address take no credential with them.
+            # Messages posted to their own address never include a credential.
             alone = {"credential": has_credential, "status_url": self.status_url is not None}
             found += [f"{name} needs base_url" for name, is_set in alone.items() if is_set]
         return found
@@ -217,12 +217,12 @@ _WITH_CREDENTIAL = frozenset({"postmark", "resend", "slack"})
 
 
 def keys_of_channel_kind(kind: str) -> frozenset[str]:
-    """The settings keys that a built-in kind of channel uses."""
+    """Return the settings keys that a built-in kind of channel uses."""
     return _EVERY | _OF_KIND[kind]
 
 
 def channel_settings_class(kind: object) -> type[CommonChannelSettings] | str:
-    """The settings class of a kind of channel, or what is wrong with the kind."""
+    """Return the settings class of a channel kind, or an error message."""
     if not isinstance(kind, str) or kind not in channel_kinds():
         return f"must be one of {', '.join(channel_kinds())}"
     found: type[CommonChannelSettings] = channel_kinds()[kind].settings

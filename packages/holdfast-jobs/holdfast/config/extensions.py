@@ -26,7 +26,7 @@ SettingsItem = type[Section] | Field[Any]
 
 
 class DeclaresSettings(Protocol):
-    """What the settings read of an extension."""
+    """The part of an extension that the settings use."""
 
     name: ClassVar[str]
     settings: ClassVar[Mapping[str, SettingsItem]]
@@ -35,7 +35,7 @@ class DeclaresSettings(Protocol):
     nouns: ClassVar[Mapping[str, str]]
 
     def check_settings(self, settings: Settings) -> Sequence[str]:
-        """Problems of its sections that only show beside the other settings."""
+        """Return problems of its sections that involve other settings."""
 
 
 _registered: dict[str, DeclaresSettings] = {}
@@ -43,13 +43,13 @@ _registered: dict[str, DeclaresSettings] = {}
 
 @lru_cache(maxsize=1)
 def installed() -> Mapping[str, Any]:
-    """The extensions of the installed distributions, by name."""
+    """Return the extensions of the installed distributions, by name."""
     found: dict[str, Any] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             found[point.name] = point.load()()
         except ModuleNotFoundError as exc:
-            # An extension of the core distribution may be left out of an installation.
+            # An installation may leave out an extension of the core distribution.
             if not (point.module.startswith("holdfast.") and exc.name in _above(point.module)):
                 raise ConfigError(_unloadable(point, exc)) from exc
         except Exception as exc:
@@ -58,7 +58,7 @@ def installed() -> Mapping[str, Any]:
 
 
 def _above(module: str) -> list[str]:
-    """A module and the packages that contain it."""
+    """Return a module and the packages that contain it."""
     names = module.split(".")
     return [".".join(names[:end]) for end in range(1, len(names) + 1)]
 
@@ -69,17 +69,17 @@ def _unloadable(point: EntryPoint, exc: Exception) -> str:
 
 
 def register(extension: DeclaresSettings) -> None:
-    """Make the settings of an extension known that is enabled without being installed."""
+    """Register the settings of an extension that is enabled without being installed."""
     _registered[extension.name] = extension
 
 
 def declared() -> Mapping[str, DeclaresSettings]:
-    """Every extension whose settings are known to this process."""
+    """Return every extension whose settings this process knows."""
     return {**installed(), **_registered}
 
 
 def known_sections() -> Mapping[str, Field[Any]]:
-    """The settings of all extensions as fields, by their names in the settings file."""
+    """Return the settings of all extensions as fields, by their names in the settings file."""
     return _fields_of(tuple(declared().values()))
 
 
@@ -93,22 +93,22 @@ def _fields_of(extensions: tuple[DeclaresSettings, ...]) -> Mapping[str, Field[A
 
 
 def default_of(item: Field[Any]) -> Any:
-    """What a setting of an extension is if nothing sets it."""
+    """Return the default of an extension's setting."""
     return item.default_factory() if callable(item.default_factory) else item.default
 
 
 def known_runs() -> dict[str, RunSettings]:
-    """The bounded runs of all extensions, with their defaults."""
+    """Return the bounded runs of all extensions, with their defaults."""
     return {name: run for extension in declared().values() for name, run in extension.runs.items()}
 
 
 def built_in_run(name: str) -> RunSettings | None:
-    """The defaults of a run of the core or of an extension."""
+    """Return the defaults of a run of the core or of an extension."""
     return BUILT_IN_RUNS.get(name) or known_runs().get(name)
 
 
 def run_in_use(name: str, runs: Collection[str]) -> str:
-    """The run of *runs* that does the work of the run *name*: itself, or one that replaces it."""
+    """Return the run in *runs* that does the work of *name*: itself, or its replacement."""
     for extension in declared().values():
         own = extension.replaces_runs.get(name)
         if own in runs:

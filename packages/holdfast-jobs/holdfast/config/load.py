@@ -1,6 +1,6 @@
-"""Reading settings: the argument, then the environment, then holdfast.toml, then the default.
+"""Loading settings: arguments first, then the environment, holdfast.toml and defaults.
 
-Everything that is wrong is gathered and told at once, each with its place and how to mend it.
+All problems are collected and raised at once, each with its location and remedy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Place = tuple[str, ...]
 
 
 class From(StrEnum):
-    """Where a value comes from."""
+    """The kind of source of a value."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -36,7 +36,7 @@ class From(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value comes from, and where exactly: a file and line, a variable, an option."""
+    """The source of a value: a file and line, a variable or an option."""
 
     kind: From
     where: str = ""
@@ -50,7 +50,7 @@ DEFAULT = Origin(From.DEFAULT)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Settings, and where each value that is no default comes from."""
+    """Settings, and the origin of each value that is not a default."""
 
     settings: Settings
     origins: Mapping[Place, Origin]
@@ -64,7 +64,7 @@ def load(
     env: Mapping[str, str] | None = None,
     file: Path | None = None,
 ) -> Loaded:
-    """Read everything there is. Raises ConfigError that names all that is wrong."""
+    """Load all settings. Raises ConfigError with every problem."""
     env = os.environ if env is None else env
     reading = _Reading()
     path = file if file is not None else _chosen_file(env)
@@ -107,16 +107,16 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {exc}") from exc
 
 
-# -- the shape of the settings
+# -- structure of the settings
 
 
 def variable_names() -> list[str]:
-    """Every variable that is read."""
+    """Return every environment variable that is read."""
     return ["HOLDFAST_CONFIG", *(name for name, _, _ in _variables())]
 
 
 def _variables() -> Iterator[tuple[str, Place, SettingType]]:
-    """Every variable: those of the plain settings and of the sections that exist once."""
+    """Yield the variables of the plain settings and of the sections that exist once."""
     yield from _plain_variables(Settings)
     for name, item in known_sections().items():
         if section := item.metadata.get("section"):
@@ -154,7 +154,7 @@ def _branches(tree: Mapping[str, Any], above: Place = ()) -> Iterator[Place]:
 
 
 def _depth(place: Place) -> int:
-    """How many names deep a place is still a section and not a value."""
+    """Return how many names of a place are sections and not values."""
     item = Settings.__dataclass_fields__.get(place[0]) or known_sections().get(place[0])
     if item is None or "kind" in item.metadata or "sections" in item.metadata:
         return 0
@@ -170,7 +170,7 @@ def _section_depth(section: type, place: Place) -> int:
 
 @dataclass(slots=True)
 class _Reading:
-    """Values as they were found, turned into settings."""
+    """Converts raw values to settings."""
 
     found: dict[Place, tuple[Any, Origin]] = field(default_factory=dict)
     branches: dict[Place, Origin] = field(default_factory=dict)
@@ -232,7 +232,7 @@ class _Reading:
         return made
 
     def _class_of(self, place: Place, metadata: Mapping[str, Any]) -> type | None:
-        """The class of a section of a table; None if its key ``kind`` names none."""
+        """Return the class of a table's section; None if its key ``kind`` names none."""
         decide: Callable[[object], type | str] | None = metadata["class_of_kind"]
         at = (*place, "kind")
         if decide is None or at not in self.found:
@@ -280,7 +280,7 @@ class _Reading:
         return tuple(made)
 
     def _under(self, place: Place) -> list[Place]:
-        """The places directly below *place*, in the order they were written."""
+        """Return the places directly below *place*, in file order."""
         below = {p[: len(place) + 1]: None for p in (*self.found, *sorted(self.branches))}
         return [p for p in below if p[:-1] == place]
 
@@ -311,7 +311,7 @@ class _Reading:
         return None
 
     def _located(self, problem: str) -> str:
-        """What is wrong with several settings together, with where the one stands that it names."""
+        """Return a problem of several settings, with the location of the one that it names."""
         origins = {**self.branches, **{place: origin for place, (_, origin) in self.found.items()}}
         named = (
             place for place in origins if re.match(rf"{re.escape(spell(place))}[ .:]", problem)
@@ -343,17 +343,17 @@ class _Reading:
             raise ConfigError(f"The settings cannot be used:{listed}")
 
 
-# -- where a value stands in its file
+# -- location of a value in its file
 
 
 def spell(place: Place) -> str:
-    """The place as TOML spells it."""
+    """Return the place in TOML notation."""
     return ".".join(part if re.fullmatch(r"[\w-]+", part) else f'"{part}"' for part in place)
 
 
 def _where(path: Path | None, place: Place, lines: Mapping[Place, int]) -> str:
     line = min((at for found, at in lines.items() if found[: len(place)] == place), default=None)
-    # What stands in an inline table is on the line of the table.
+    # A value in an inline table is on the line of the table.
     above = [lines[place[:depth]] for depth in range(1, len(place)) if place[:depth] in lines]
     line = line or (above[-1] if above else None)
     return f"{path}:{line}" if line else str(path)
@@ -364,7 +364,7 @@ _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"
 
 
 def _lines(text: str) -> dict[Place, int]:
-    """On which line each key stands. A guide for people: what it cannot tell is left out."""
+    """Return the line of each key, for display. Keys that cannot be located are left out."""
     found: dict[Place, int] = {}
     above: Place = ()
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,6 +1,6 @@
-"""Kinds of channels and providers, which installed distributions register as entry points.
+"""Kinds of channels and providers, registered by installed distributions as entry points.
 
-The names are known without importing anything. A kind is imported when it is first used.
+The names are known without importing anything. A kind is imported on first use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROVIDERS = "holdfast.providers"
 
 
 class Registered(Mapping[str, Any]):
-    """The entry points of one group by name. A value is what its entry point refers to."""
+    """The entry points of one group by name, with the objects that they refer to as values."""
 
     def __init__(self, group: str, word: str, points: Iterable[EntryPoint]) -> None:
         self._word = word
@@ -62,11 +62,11 @@ def _distribution(point: EntryPoint) -> str:
 
 @cache
 def channel_kinds() -> Registered:
-    """The kinds that ``[channels.NAME]`` may have."""
+    """Return the kinds for ``[channels.NAME]``."""
     return Registered(CHANNELS, "channel kind", entry_points(group=CHANNELS))
 
 
 @cache
 def provider_kinds() -> Registered:
-    """The adapters that a route may name."""
+    """Return the adapters for routes."""
     return Registered(PROVIDERS, "provider", entry_points(group=PROVIDERS))

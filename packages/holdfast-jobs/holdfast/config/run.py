@@ -46,8 +46,8 @@ _STATUSES = SettingType(
 )
 _BACKOFF = seconds_list()
 
-# How long a job that was claimed and not reached waits, so that the run that comes next finds those
-# first that were never claimed.
+# Delay of a claimed job that the run did not reach, so that the next run first claims jobs that
+# were never claimed.
 OVERFLOW_SECONDS = 300.0
 
 
@@ -147,7 +147,7 @@ class RunSettings(Section):
     """Time zone of a cron expression in `schedule`."""
 
     def over(self, profile: RunProfile) -> RunProfile:
-        """The profile with the overrides of this run."""
+        """Return the profile with the overrides of this run."""
         own: dict[str, Any] = {
             item.name: value
             for item in fields(RunProfile)

@@ -30,7 +30,7 @@ _QUEUE_CAP = cap(more=_PAUSE)
 
 
 def _read_rate(given: QueueSettings | KeySettings) -> None:
-    """Let code write a rate as the file does."""
+    """Convert a rate given as text, as in the file."""
     if isinstance(given.rate, str):
         with suppress(ValueError):
             object.__setattr__(given, "rate", Rate.read(given.rate))
@@ -61,14 +61,14 @@ class QueueSettings(Section):
         Section.__post_init__(self)
 
 
-# What a queue has before anybody sets it; the migration that makes the queues writes the same.
+# Defaults of the built-in queues; the migration that creates them writes the same values.
 BUILT_IN_QUEUES: Mapping[str, QueueSettings] = {
     "q:critical": QueueSettings(weight=8, small_depth=100),
     "q:default": QueueSettings(weight=4),
     "q:notifications": QueueSettings(weight=4),
     "q:planning": QueueSettings(weight=2),
     "q:exports": QueueSettings(weight=2),
-    # Housekeeping is bounded and rate-limited from the start.
+    # Maintenance jobs are bounded and rate-limited by default.
     "q:maintenance": QueueSettings(weight=1, max_running=4, rate=Rate(240, 60)),
 }
 
@@ -104,7 +104,7 @@ class KeySettings(Section):
 
 _SHORTEST_KEY_DAYS = 7
 _LONGEST_KEY_DAYS = 30
-# A century: what lies before year one cannot be compared with.
+# A century: earlier dates than year one cannot be represented.
 _FOR_EVER_DAYS = 36_500
 
 
@@ -206,7 +206,7 @@ class AlertSettings(Section):
 
 
 def signing_key(secret: str) -> bytes:
-    """The bytes of a secret: what follows ``whsec_`` is base64, anything else is as it stands."""
+    """Decode a secret: base64 after ``whsec_``, otherwise its own bytes."""
     if not secret.startswith("whsec_"):
         return secret.encode()
     return base64.b64decode(secret.removeprefix("whsec_"), validate=True)

@@ -30,12 +30,12 @@ class SettingType:
 
     must: str
     holds: Callable[[Any], bool]
-    # What a file holds → what the setting holds, and a variable's text → what a file would hold.
-    # Both raise ValueError for what cannot be read.
+    # Converts a file's value to the setting's value, and a variable's text to a file's value. Both
+    # raise ValueError for invalid input.
     read: Callable[[Any], Any] = _as_it_is
     parse: Callable[[str], Any] = _as_it_is
     is_secret: bool = False
-    # An address is shown without its password, and not repeated in an error.
+    # An address is displayed without its password, and not repeated in an error.
     is_address: bool = False
 
 
@@ -45,7 +45,7 @@ def setting(default: Any, kind: SettingType) -> Any:
 
 
 def rows(written: str, section: type) -> Any:
-    """A list of sections, which a file writes as tables of one name."""
+    """A list of sections, written as an array of tables."""
     kind = SettingType(
         f"a list of {written} tables",
         lambda v: isinstance(v, tuple) and all(isinstance(row, section) for row in v),
@@ -69,9 +69,9 @@ def table(
 ) -> Any:
     """Sections by name: ``[name.INNER]`` in a file.
 
-    What a section leaves out comes from that of its name in *built_in*. With *merges*, the sections
-    of *built_in* are always there. With *class_of_kind*, the key ``kind`` of a section decides
-    about its class, which must be one that the table *accepts*.
+    Missing keys of a section come from the section of the same name in *built_in*. With *merges*,
+    the sections of *built_in* always exist. With *class_of_kind*, the key ``kind`` of a section
+    selects its class, which must be one that the table *accepts*.
     """
     given = built_in or {}
     metadata = {
@@ -96,7 +96,7 @@ class Section:
 
 
 def problems_of(section: Any) -> list[str]:
-    """What is wrong with the values of a section, one sentence each."""
+    """Return the problems of a section's values, one sentence each."""
     return [
         problem
         for item in fields(section)
@@ -105,11 +105,11 @@ def problems_of(section: Any) -> list[str]:
 
 
 def problems_of_value(name: str, item: Field[Any], value: Any) -> list[str]:
-    """What is wrong with the value of one field, if it has a kind."""
+    """Return the problems of one field's value, if the field has a type."""
     kind = item.metadata.get("kind")
     if kind is None or (value is None and item.default is None) or is_valid(kind, value):
         return []
-    # A default that cannot stand there says that the key is needed.
+    # An invalid default means that the key is required.
     is_left_out = value == item.default
     return [f"{name} is needed: {kind.must}" if is_left_out else error_message(name, value, kind)]
 
@@ -123,13 +123,14 @@ def is_valid(kind: SettingType, value: Any) -> bool:
 
 
 def error_message(name: str, value: Any, kind: SettingType) -> str:
-    """*name* = *value* must be …; a value that may contain a secret is left out."""
+    """Return the error "*name* = *value* must be …"; a value that may contain a secret is
+    omitted."""
     shown = "" if kind.is_secret or kind.is_address else f" = {_short(value)}"
     return f"{name}{shown} must be {kind.must}{_timing_fault(kind, value)}"
 
 
 def _timing_fault(kind: SettingType, value: Any) -> str:
-    """What is wrong with a time that is well written and still no time."""
+    """Return the problem of a well-formed but invalid time."""
     try:
         kind.holds(kind.read(value))
     except BadTiming as exc:
@@ -154,7 +155,7 @@ class UnfitSettings(ConfigError):
 
 
 def refuse(what: str, problems: Iterable[str]) -> None:
-    """Raise everything that is wrong as one error."""
+    """Raise all problems as one error."""
     listed = list(problems)
     if listed:
         raise UnfitSettings(what, listed)
@@ -192,7 +193,7 @@ class Rate:
 
 
 def _length(value: Any) -> timedelta:
-    """The interval that a file or code means. Raises BadTiming."""
+    """Convert a value of a file or of code to an interval. Raises BadTiming."""
     return timedelta(milliseconds=read_every(value))
 
 
@@ -225,7 +226,7 @@ class Cadence:
         return f"every {write_every(ms(self.every))}" if self.every is not None else str(self.cron)
 
 
-# -- kinds
+# -- setting types
 
 
 def _is_whole(value: Any) -> bool:
@@ -243,12 +244,12 @@ def whole(low: int, high: int | None = None, *, more: str = "") -> SettingType:
 
 
 def cap(*, more: str) -> SettingType:
-    """A limit. Zero would stop everything for good, and for that there is a better way."""
+    """A limit. Zero is rejected, because it would stop all work; pause instead."""
     return whole(1, 1_000_000_000, more=more)
 
 
 def number(low: float, high: float | None = None, *, more: str = "") -> SettingType:
-    """A number; a whole one is as good."""
+    """A number; integers are accepted."""
     span = f"of {low:,.9g} or more" if high is None else f"between {low:,.9g} and {high:,.9g}"
     return SettingType(
         f"a number {span}{more}",
@@ -270,7 +271,7 @@ def text(
     is_secret: bool = False,
     is_address: bool = False,
 ) -> SettingType:
-    """Text, of a pattern if there is one."""
+    """Text that matches *pattern*, if given."""
     return SettingType(
         must,
         lambda v: isinstance(v, str) and (pattern is None or pattern.fullmatch(v) is not None),
@@ -280,13 +281,13 @@ def text(
 
 
 def one_of(words: Iterable[str]) -> SettingType:
-    """One of these words."""
+    """One of these values."""
     known = tuple(words)
     return SettingType(" or ".join(f'"{word}"' for word in known), lambda v: v in known)
 
 
 def texts(must: str, each: Callable[[str], bool], *, some: bool = False) -> SettingType:
-    """A list of texts without repetition; *some* asks for at least one."""
+    """A list of texts without repetition; *some* requires at least one."""
 
     def holds(values: Any) -> bool:
         return (
@@ -300,7 +301,7 @@ def texts(must: str, each: Callable[[str], bool], *, some: bool = False) -> Sett
 
 
 def seconds_list() -> SettingType:
-    """A list of lengths in seconds."""
+    """A list of durations in seconds."""
 
     def holds(values: Any) -> bool:
         return (
@@ -352,7 +353,7 @@ QUEUE_NAME = SettingType(
 )
 JOB_TYPE_NAME = text('a job type such as "report.export"', JOB_TYPE)
 PLAIN_NAME = text("lower-case letters, digits, _ and -, beginning with a letter", NAME)
-# The same as a job's limit_key, or a rule would never meet a job.
+# The same pattern as a job's limit_key; otherwise a rule would match no job.
 KEY_NAME = text(
     "1 to 100 of the characters a-z, 0-9, '.', '_', ':', '/' and '-'",
     re.compile(r"[a-z0-9._:/-]{1,100}"),
@@ -360,7 +361,7 @@ KEY_NAME = text(
 
 
 def _is_uuid(value: Any) -> bool:
-    # One spelling only: two texts of one tenant would be two rules.
+    # Only the canonical form: two spellings of one tenant would be two rules.
     return isinstance(value, str) and read_uuid(value) == value
 
 

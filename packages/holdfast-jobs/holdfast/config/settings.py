@@ -163,7 +163,7 @@ class Settings:
     sections: Mapping[str, Any] = field(default_factory=dict, metadata={"sections": True})
 
     def __getattr__(self, name: str) -> Any:
-        """The settings of an extension: as they were set, or with their defaults."""
+        """Return the settings of an extension, or their defaults."""
         item = None if name.startswith("_") or name == "sections" else known_sections().get(name)
         if item is None:
             raise AttributeError(f"There is no setting {name!r}.")
@@ -173,7 +173,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", {**BUILT_IN_PROFILES, **self.profiles})
-        # What means the same is equal.
+        # Settings with the same meaning compare equal.
         object.__setattr__(self, "sections", _with_built_in(self.sections))
         refuse(
             "Settings cannot be used", [*problems_of(self), *self._strangers(), *self._dangling()]
@@ -181,7 +181,7 @@ class Settings:
         refuse("Settings cannot be used", self._contradictions())
 
     def _strangers(self) -> list[str]:
-        """Sections of a wrong type, and names that cannot be names."""
+        """Return sections of a wrong type and invalid names."""
         found: list[str] = []
         for name, value in self.sections.items():
             item = known_sections().get(name)
@@ -194,7 +194,7 @@ class Settings:
         return found
 
     def _dangling(self) -> list[str]:
-        """Names of profiles and runs that nobody declares."""
+        """Return undeclared names of profiles and runs."""
         asked: list[tuple[str, str, Mapping[str, Any]]] = [("profile", self.profile, self.profiles)]
         for name, run in self.runs.items():
             if run.profile is not None:
@@ -209,7 +209,7 @@ class Settings:
         ]
 
     def _contradictions(self) -> list[str]:
-        """What is well said and still cannot hold together."""
+        """Return settings that are valid alone but contradict each other."""
         return [
             *self._runs_at_odds(),
             *(
@@ -241,11 +241,11 @@ class Settings:
 
     @property
     def default_profile(self) -> RunProfile:
-        """The profile of the runs that name none."""
+        """The profile of runs without their own."""
         return self.profiles[self.profile]
 
     def run_of(self, name: str) -> RunProfile:
-        """The limits of the run *name*: its profile with its own overrides.
+        """Return the limits of the run *name*: its profile with its own overrides.
 
         Raises UnknownRun if no run of that name is declared.
         """
@@ -283,14 +283,14 @@ class Settings:
 
         Raises ConfigError with every problem found.
         """
-        # Reading knows the settings, so they cannot know it while this module is made.
+        # Imported here because load imports this module.
         from holdfast.config.load import load
 
         return load(db=db, env=env, file=file).settings
 
 
 def _with_built_in(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of extensions that are no defaults; tables have what is always in them."""
+    """Return the non-default settings of extensions; tables include their built-in entries."""
     made: dict[str, Any] = {}
     for name, value in given.items():
         item = known_sections().get(name)
@@ -318,7 +318,7 @@ def _strangers_in(name: str, item: Field[Any], value: Any) -> list[str]:
 
 
 def _with_sections(init: Callable[..., None]) -> Callable[..., None]:
-    """Take sections of extensions as keyword arguments, like the fields of Settings."""
+    """Accept sections of extensions as keyword arguments, like the fields of Settings."""
     own = frozenset(item.name for item in fields(Settings))
 
     @wraps(init)

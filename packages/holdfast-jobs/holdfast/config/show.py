@@ -1,4 +1,4 @@
-"""The settings in force, one row each, with where each comes from. Secrets are hidden."""
+"""The settings in force, one row each, with their origin. Secrets are hidden."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HIDDEN = "(hidden)"
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One setting as people may see it."""
+    """One setting for display."""
 
     key: str
     value: Any
@@ -29,7 +29,7 @@ class Shown:
 
 
 def show(loaded: Loaded) -> list[Shown]:
-    """Every setting in force, in the order of the shipped file."""
+    """Return every setting in force, in the order of the shipped file."""
     return [
         Shown(spell(place), value, *_source(loaded, place))
         for place, value in _values(loaded.settings)
@@ -62,7 +62,7 @@ def _section(place: Place, section: Any) -> Iterator[tuple[Place, Any]]:
 
 
 def _run(settings: Settings, name: str) -> Iterator[tuple[Place, Any]]:
-    """A run as it takes effect: what it leaves open comes from its profile."""
+    """Yield the effective values of a run, including those of its profile."""
     run, effective = settings.runs[name], settings.run_of(name)
     for item in fields(run):
         value = getattr(effective, item.name, getattr(run, item.name))
@@ -81,7 +81,7 @@ def _source(loaded: Loaded, place: Place) -> tuple[str, str]:
 
 
 def _plain(value: Any, kind: SettingType | None) -> Any:
-    """*value* as JSON can hold it; a secret is hidden, and so is the password of an address."""
+    """Return *value* for JSON; a secret and the password of an address are hidden."""
     if isinstance(value, str):
         if kind is not None and kind.is_secret:
             return HIDDEN if value else ""

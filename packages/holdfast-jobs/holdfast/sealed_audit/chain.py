@@ -1,6 +1,6 @@
 """The chain of seals: a leaf per event, and a digest per seal that includes the previous digest.
 
-The check reads all seals and then all events once, in pages. Each page is a transaction of its own:
+The check reads all seals and then all events once, in pages. Each page has its own transaction:
 sealed rows do not change, so the check needs no snapshot of the whole audit.
 """
 
@@ -44,14 +44,14 @@ _ENCODER = json.JSONEncoder(sort_keys=True)
 
 
 def with_digest(detail: Any, digest: str | None) -> Any:
-    """The detail of an event as it is sealed and exported: with its digest, if it has one."""
+    """Return the sealed and exported detail of an event: with its digest, if it has one."""
     if digest is None:
         return detail
     return {**detail, "digest": digest} if isinstance(detail, dict) else {"digest": digest}
 
 
 def leaf_of(event: Mapping[str, Any]) -> str:
-    """The short hash of an event: 128 bits over every field."""
+    """Return the short hash of an event: 128 bits over every field."""
     detail, at = event["detail"], event["at"]
     parts = [
         event["id"],
@@ -72,7 +72,7 @@ def leaf_of(event: Mapping[str, Any]) -> str:
 
 
 def digest_of(key: str, before: str, leaves: str) -> str:
-    """The digest of *leaves* after the digest *before*: an HMAC if there is a key."""
+    """Return the digest of *leaves* after the digest *before*: an HMAC if there is a key."""
     text = f"{before}\n{leaves}".encode()
     if key:
         return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()
@@ -80,7 +80,7 @@ def digest_of(key: str, before: str, leaves: str) -> str:
 
 
 def leaves_in(text: str) -> list[str]:
-    """The leaves of a seal, one per event, in order."""
+    """Return the leaves of a seal, one per event, in order."""
     return [text[at : at + LEAF] for at in range(0, len(text), LEAF)]
 
 
@@ -104,7 +104,7 @@ class Anchor:
 
     @classmethod
     def read(cls, text: str) -> Anchor:
-        """``ORG:NUMBER:DIGEST``, as the log line of a seal has them. Raises ValueError."""
+        """Parse ``ORG:NUMBER:DIGEST``, as logged for a seal. Raises ValueError."""
         org_id, _, rest = text.partition(":")
         number, _, digest = rest.partition(":")
         if not (_NUMBER.fullmatch(number) and _DIGEST.fullmatch(digest)):
@@ -113,16 +113,16 @@ class Anchor:
 
 
 def verify_seals(store: Store, org_id: str, *, key: str = "") -> list[Tampering]:
-    """The edited, deleted and inserted events and the broken seals of one tenant."""
+    """Return the edited, deleted and inserted events and the broken seals of one tenant."""
     return list(check_seals(store.read, org_id, key=key))
 
 
 def check_seals(
     read: Read, org_id: str | None = None, *, key: str = "", anchors: Sequence[Anchor] = ()
 ) -> Iterator[Tampering]:
-    """Yield the differences of one tenant or of all; *anchors* detect a chain that was cut.
+    """Yield the differences of one tenant or of all; *anchors* detect a truncated chain.
 
-    *read* may be a different transaction per page.
+    *read* may use a different transaction per page.
     """
     # Read first: later events may be sealed during the check.
     reach = _ask(read, SQL.read_reach)[0]
@@ -135,7 +135,7 @@ def check_seals(
 
 
 def check_anchors(read: Read, anchors: Sequence[Anchor]) -> Iterator[Tampering]:
-    """The anchors that the present chains do not contain."""
+    """Yield the anchors that the current chains do not contain."""
     if not anchors:
         return
     asked = [{"org_id": anchor.org_id, "number": anchor.number} for anchor in anchors]
@@ -159,7 +159,7 @@ class _Head:
     next_number: int = 1
 
     def follow(self, seal: Row, key: str) -> Iterator[Tampering]:
-        """Move to the next seal; yield what does not match."""
+        """Move to the next seal; yield mismatches."""
         number, leaves = seal["number"], seal["leaves"]
         if number != self.next_number:
             yield Tampering(self.org_id, self.next_number, None, "the seal is missing")
@@ -207,7 +207,8 @@ def pages(
     limit: int,
     **params: Any,
 ) -> Iterator[Row]:
-    """The rows of a statement in pages; *behind* returns the start of the page after a row."""
+    """Yield the rows of a statement in pages; *behind* returns the start of the page after a
+    row."""
     while True:
         rows = _ask(read, statement, **after, limit=limit, **params)
         yield from rows
@@ -222,7 +223,7 @@ def _ask(read: Read, statement: Statement, **params: Any) -> list[Row]:
 
 @dataclass(slots=True)
 class _Covered:
-    """A seal, and its leaves for which no event has been found yet."""
+    """A seal, and its leaves whose event has not been found yet."""
 
     org_id: str
     number: int
@@ -239,7 +240,7 @@ class _Covered:
         try:
             known = self.leaves.pop(leaf_of(event), None)
         except (TypeError, ValueError):
-            # An event with an unreadable instant or document was not sealed like this.
+            # An event with an unreadable timestamp or document was edited after it was sealed.
             known = None
         if known is None:
             problem = f"event {event['id']} was edited or inserted"
@@ -253,8 +254,8 @@ class _Covered:
 def _check_events(read: Read, org_id: str | None, upto: int) -> Iterator[Tampering]:
     """Check that every event matches a leaf of its seal and every leaf has its event.
 
-    Only up to *upto*: events behind it may still get neighbours with smaller ids, and a seal that
-    is written during the check would seem to lack events that are already behind.
+    Only up to *upto*: later events may still get neighbours with smaller ids, and a seal written
+    during the check would seem to lack events that were already read.
     """
     # At most one seal per tenant: the one in which the previous page ended.
     begun: dict[tuple[str, int], _Covered] = {}

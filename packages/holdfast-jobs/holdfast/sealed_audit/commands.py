@@ -26,7 +26,7 @@ from holdfast.sealed_audit.chain import Anchor, Tampering
 from holdfast.sealed_audit.export import check_export
 from holdfast.sealed_audit.operator import SealedAudit
 
-# The most problems that a JSON document lists; all of them are counted.
+# The maximum number of problems that a JSON document lists; all are counted.
 SHOWN = 1_000
 
 

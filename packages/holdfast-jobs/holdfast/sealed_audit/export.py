@@ -42,14 +42,14 @@ FIELDS = (
 def export_lines(
     read: Read, head: Mapping[str, Any], *, above: int, upto: int, sealed_to: int
 ) -> Iterator[str]:
-    """The events with ids above *above* up to *upto* and their seals, read in pages.
+    """Yield the events with ids above *above* up to *upto* and their seals, read in pages.
 
     Only events up to *sealed_to* count as sealed: a seal that is written during the export may
     cover events with smaller ids that are already written.
     """
     yield encode({"type": "export", "format": FORMAT, **head})
     counts = {"events": 0, "seals": 0, "unsealed": 0}
-    # The seals that are written and may have events on the next page, with their last ids.
+    # Seals already written whose events may continue on the next page, with their last ids.
     written: dict[tuple[str, int], int] = {}
     is_last = False
     while not is_last:
@@ -78,7 +78,7 @@ def _events(read: Read, org_id: str | None, after: int, upto: int) -> list[Row]:
 
 
 def _outline(event: Row, sealed_to: int) -> dict[str, Any]:
-    """An event as it is exported; a field that cannot be read was edited, and is kept as it is."""
+    """Return an event for the export; an unreadable field was edited, and is kept unchanged."""
     at, detail = event["at"], event["detail"]
     with suppress(ValueError):
         at = write_instant(read_instant(at))
@@ -97,7 +97,7 @@ def _is_within(at: str, head: Mapping[str, Any]) -> bool:
 def _seals(
     read: Read, page: list[dict[str, Any]], written: dict[tuple[str, int], int]
 ) -> dict[tuple[str, int], Row]:
-    """The seals of a page that were not written before."""
+    """Return the seals of a page that were not written before."""
     places = {(event["org_id"], event["seal"]) for event in page if event["seal"] is not None}
     asked = [{"org_id": org, "number": number} for org, number in sorted(places - written.keys())]
     if not asked:
@@ -113,7 +113,7 @@ class _Chain:
     """The newest seal of a tenant in an export, and its leaves without an event so far."""
 
     org_id: str
-    # An export of a time span may begin and end within a seal, and with any seal.
+    # An export of a time span may begin and end within a seal.
     is_whole: bool
     number: int = 0
     digest: str = ""
@@ -200,7 +200,7 @@ _SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
 
 
 def _read_lines(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
-    """The lines of an export: one of type export, any number of others, one of type end."""
+    """Yield the lines of an export: one of type export, any number of others, one of type end."""
     events, before = 0, ""
     for number, line in enumerate(lines, 1):
         row = _read_line(number, line)

@@ -1,4 +1,4 @@
-"""The sealed audit as an extension: its declaration, without the code that does the work."""
+"""The declaration of the sealed audit extension, without its implementation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SealExtension(Extension):
     is_default = True
     component = Component("seal", "holdfast.sealed_audit", needs={"core": 19})
     audit_events = frozenset({"audit.exported"})
-    # The verbs and commands join those that the core has for the audit.
+    # The methods and commands are added to those of the core's audit.
     nouns = {"audit": "holdfast.sealed_audit.operator:SealedAudit"}
     commands = {
         "audit export": "holdfast.sealed_audit.commands:export",
@@ -34,11 +34,11 @@ class SealExtension(Extension):
     }
 
     def maintenance(self, app: Holdfast) -> Sequence[Chore]:
-        """Seal in small passes, in a thread of its own."""
+        """Seal in small passes, in a separate thread."""
         from holdfast.engine.worker.housekeeping import Chore
         from holdfast.sealed_audit.seal import PASSES_PER_INTERVAL, seal_backlog, seal_once
 
-        # Looked up at each pass: an application may change its store and its settings.
+        # Looked up in each pass: an application may replace its store and its settings.
         def run(step: Any) -> int:
             sealed: int = step(app.store, app.settings, app.events)
             return sealed

@@ -1,4 +1,4 @@
-"""The verbs of the operator API that need seals: verify, cover, export and seal."""
+"""Methods of the operator API that need seals: verify, cover, export and seal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.store import Row, Tx
 SEAL_LIMIT = 5_000
 LONGEST_REASON = 500
 
-# Seals that are read at once, and how close two of them must be to count as one range.
+# Number of seals read at once, and the maximum gap between two that count as one range.
 REACH_SEALS = 50
 REACH_GAP = 5_000
 
@@ -72,7 +72,8 @@ class SealedAudit(AuditTrail):
         return self._with_alerts(found)
 
     def _with_alerts(self, found: Iterator[Tampering]) -> Iterator[Tampering]:
-        """The same, and an event for the first difference of each tenant, which is an alert."""
+        """Yield the differences; record an event, which raises an alert, for the first of each
+        tenant."""
         alerted: set[str] = set()
         for place in found:
             if place.org_id not in alerted:
@@ -82,7 +83,7 @@ class SealedAudit(AuditTrail):
             yield place
 
     def cover(self, *, org_id: str | None = None) -> Cover:
-        """How many events of one tenant or of all are sealed, and how many are not yet."""
+        """Return how many events of one tenant or of all are sealed, and how many are not yet."""
         tenant = self._tenant(Action.READ_AUDIT, org_id)
         self._enable()
         row = self.context.store.one(SQL.count_cover, org_id=tenant)
@@ -96,7 +97,7 @@ class SealedAudit(AuditTrail):
         until: datetime | None = None,
         reason: str = "",
     ) -> Iterator[str]:
-        """The audit of one tenant or of all as lines of JSON with its seals, oldest first.
+        """Yield the audit of one tenant or of all as lines of JSON with its seals, oldest first.
 
         :func:`check_export` verifies them. Only admins may export. The export is audited first.
         """
@@ -133,7 +134,7 @@ class SealedAudit(AuditTrail):
             before = context.store.one(SQL.read_cursor)
             events += seal_once(context.store, context.settings, context.events, SEAL_LIMIT)
             after = context.store.one(SQL.read_cursor)
-            # A pass that changes nothing waits for a transaction or for another pass.
+            # A pass without progress is blocked by a transaction or by another pass.
             if after["sealed_to"] >= target or after == before:
                 break
         unsealed = context.store.one(SQL.count_cover, org_id=None)["unsealed"]
@@ -152,9 +153,9 @@ class SealedAudit(AuditTrail):
 
 
 def sealed_ranges(tx: Tx, org_id: str | None, above: int, before: int) -> Iterator[tuple[int, int]]:
-    """The ranges that the seals of a tenant cover, and the one behind its newest seal.
+    """Yield the ranges that the seals of a tenant cover, and the one after its newest seal.
 
-    So events need no index by tenant. Ranges that nearly touch are joined.
+    With them, events need no index by tenant. Ranges that nearly touch are joined.
     """
     if org_id is None:
         yield above, before

@@ -1,7 +1,7 @@
 """The sealing pass: a gapless sequence and a hash chain over the audit events of each tenant.
 
-Sealing is off the hot path. A pass takes the events whose transactions have all ended and writes
-one seal per tenant.
+Sealing is off the hot path. A pass seals events whose transactions have all ended and writes one
+seal per tenant.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from holdfast.event import AuditSealed, Events
 from holdfast.sealed_audit.chain import SQL, digest_of, leaf_of
 from holdfast.store import Row, Store, Tx
 
-# Small and even passes: 2,000 events at once took 40 ms every few seconds, which was the p99 of the
-# wait of a tenant with few jobs.
+# Small passes: 2,000 events at once took 40 ms every few seconds, which determined the p99 wait of
+# a tenant with few jobs.
 PASS_LIMIT = 200
 PASSES_PER_INTERVAL = 10
 
@@ -30,7 +30,7 @@ def seal_once(store: Store, settings: Settings, events: Events, limit: int = PAS
 
 
 def seal_backlog(store: Store, settings: Settings, events: Events) -> int:
-    """Seal what one maintenance interval may seal, in small passes; return how many."""
+    """Seal the share of one maintenance interval, in small passes; return how many events."""
     total = 0
     for _ in range(PASSES_PER_INTERVAL):
         sealed = seal_once(store, settings, events)
@@ -77,7 +77,7 @@ def _seal(tx: Tx, newest: int, limit: int, key: str) -> Sealed:
     if sealable_to > sealed_to and (ended or restored):
         events = tx.many(SQL.list_unsealed, after=sealed_to, upto=sealable_to, limit=limit)
         seals = _chain(tx, events, key)
-        # A full page may end before the limit of this round; the rest is next.
+        # A full page may end before the limit of this round; the next pass continues.
         sealed_to = events[-1]["id"] if len(events) == limit else sealable_to
     if sealed_to >= sealable_to:
         tx.affected(SQL.move_cursor, sealed_to=sealed_to, next_to=max(newest, sealed_to))

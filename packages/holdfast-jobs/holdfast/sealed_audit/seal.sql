@@ -1,6 +1,6 @@
 -- Statements that seal the audit, check the seals and read them.
 
--- find_newest :one — crosses tenants: the newest event, and how far sealing has come
+-- find_newest :one — crosses tenants: the newest event, and the position of sealing
 SELECT (SELECT coalesce(max(event.id), 0) FROM holdfast.job_event AS event) AS newest,
        sealed_to, next_to
 FROM holdfast.audit_cursor
@@ -28,7 +28,7 @@ JOIN holdfast.audit_seal AS seal ON seal.org_id = orgs.org_id
 WHERE seal.number = (
     SELECT max(newest.number) FROM holdfast.audit_seal AS newest WHERE newest.org_id = orgs.org_id);
 
--- insert_seals :affected — crosses tenants: one seal a tenant
+-- insert_seals :affected — crosses tenants: one seal per tenant
 INSERT INTO holdfast.audit_seal
     (org_id, number, first_seq, event_count, first_event_id, last_event_id, leaves, digest, sealed_at)
 SELECT seals.org_id, seals.number, seals.first_seq, seals.event_count, seals.first_event_id,
@@ -37,7 +37,8 @@ FROM {rows seals: org_id uuid, number integer, first_seq bigint, event_count int
       first_event_id bigint, last_event_id bigint, leaves text, digest text}
 WHERE TRUE;
 
--- move_cursor :affected — crosses tenants: the round is sealed; remember how far the next may go, and when
+-- move_cursor :affected — crosses tenants: complete a round; store the limit of the next one, and
+-- its horizon
 UPDATE holdfast.audit_cursor
 SET sealed_to = :sealed_to, next_to = :next_to, next_horizon = {this_transaction}
 WHERE only_row = 1;
@@ -45,15 +46,17 @@ WHERE only_row = 1;
 -- step_cursor :affected — crosses tenants: part of the round is sealed
 UPDATE holdfast.audit_cursor SET sealed_to = :sealed_to WHERE only_row = 1;
 
--- read_cursor :one — crosses tenants: how far sealing has come
+-- read_cursor :one — crosses tenants: the position of sealing
 SELECT sealed_to, next_to, next_horizon FROM holdfast.audit_cursor WHERE only_row = 1;
 
--- read_reach :one — crosses tenants: how far sealing says it has come, and how far seals reach
+-- read_reach :one — crosses tenants: the recorded position of sealing, and the last event under a
+-- seal
 SELECT sealed_to, (SELECT coalesce(max(last_event_id), 0) FROM holdfast.audit_seal) AS newest
 FROM holdfast.audit_cursor
 WHERE only_row = 1;
 
--- list_seals :many — crosses tenants: the chains, seal by seal, and whether any event is left under each
+-- list_seals :many — crosses tenants: the chains, seal by seal, and whether each still covers any
+-- event
 SELECT seal.org_id, seal.number, seal.first_seq, seal.event_count, seal.first_event_id,
        seal.last_event_id, seal.leaves, seal.digest,
        EXISTS (
@@ -71,7 +74,8 @@ WHERE (seal.org_id, seal.number) > (:after_org, :after_number) AND seal.org_id <
 ORDER BY seal.org_id, seal.number
 LIMIT :limit;
 
--- list_covered :many — crosses tenants unless one is named: events in order, each with the seal over it
+-- list_covered :many — crosses tenants unless one is named: events in order, each with the seal
+-- over it
 SELECT event.id, event.org_id, event.project_id, event.job_id, event.job_type, event.name,
        event.attempt, event.actor_type, event.actor_id, event.request_id, event.correlation_id,
        event.at, event.detail, event.digest,
@@ -103,7 +107,7 @@ LEFT JOIN holdfast.audit_seal AS prior
   ON prior.org_id = seal.org_id AND prior.number = seal.number - 1
 ORDER BY seal.org_id, seal.number;
 
--- list_reach :many — where a tenant has events: under its seals, newest first
+-- list_reach :many — the id ranges of a tenant's events: under its seals, newest first
 SELECT seal.first_event_id AS low, seal.last_event_id AS high
 FROM holdfast.audit_seal AS seal
 WHERE seal.org_id = :org_id AND seal.last_event_id > :above
@@ -113,7 +117,7 @@ WHERE seal.org_id = :org_id AND seal.last_event_id > :above
 ORDER BY seal.last_event_id DESC
 LIMIT :limit;
 
--- count_cover :one — crosses tenants unless one is named: how many events are under seals, and how many not yet
+-- count_cover :one — crosses tenants unless one is named: the number of sealed and unsealed events
 SELECT (SELECT sealed_to FROM holdfast.audit_cursor WHERE only_row = 1) AS sealed_to,
        (SELECT coalesce(max(id), 0) FROM holdfast.job_event) AS newest,
        (SELECT count(*) FROM holdfast.audit_seal AS seal

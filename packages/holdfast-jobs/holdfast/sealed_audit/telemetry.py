@@ -18,7 +18,7 @@ UNSEALED_AGE = Gauge(
 
 
 def count_seals(registry: Any) -> Subscriber:
-    """A subscriber that counts seals."""
+    """Return a subscriber that counts seals."""
     from prometheus_client import Counter
 
     seals = Counter("holdfast_audit_seals_total", "Seals written.", registry=registry)
@@ -31,7 +31,7 @@ def count_seals(registry: Any) -> Subscriber:
 
 
 def read_lag(tx: Tx, _labels: Labels) -> Reading:
-    """How far the seals are behind the audit."""
+    """Read how far the seals are behind the audit."""
     row = tx.one(SQL.read_lag)
     return {
         UNSEALED.name: {(): float(row["unsealed"])},

@@ -1,8 +1,8 @@
 -- PostgreSQL numbers events with gaps.
 
 -- find_missing_events :many — I48, crosses tenants: events above the newest seal that were deleted
--- A rollback leaves a gap in the numbers, so a gap alone proves nothing. Holdfast deletes no event: a
--- gap counts once the server has counted deleted rows. I33 covers the sealed events.
+-- A rollback leaves a gap in the numbers, so a gap alone is not evidence. Holdfast deletes no
+-- event: a gap counts once the server has counted deleted rows. I33 covers the sealed events.
 SELECT CAST('00000000-0000-0000-0000-000000000000' AS uuid) AS org_id, 'audit' AS subject,
        'rows of job_event were deleted, and of the numbers above '
            || CAST(found.sealed_to AS text) || ' there are ' || CAST(found.missing AS text)

@@ -1,4 +1,4 @@
-"""What seals add to the invariants I33, I36 and I48."""
+"""The checks of seals for the invariants I33, I36 and I48."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 -- Invariants of seals, in the shape of operate/verify/letters.sql.
 
--- find_ahead :many — I36, crosses tenants: seals with an instant ahead of the clock
+-- find_ahead :many — I36, crosses tenants: seals with a timestamp in the future
 SELECT seal.org_id, 'seal:' || CAST(seal.number AS text) AS subject,
        'an instant of it is ahead of the clock' AS detail
 FROM holdfast.audit_seal AS seal

@@ -1,4 +1,5 @@
 -- PostgreSQL numbers events with gaps.
 
--- find_missing_events :many — I48, crosses tenants: nothing to add: the core checks the numbers
+-- find_missing_events :many — I48, crosses tenants: no additional check: the core checks the
+-- numbers
 SELECT NULL AS org_id, 'audit' AS subject, '' AS detail WHERE FALSE;

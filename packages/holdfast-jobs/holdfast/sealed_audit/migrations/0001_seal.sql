@@ -12,8 +12,8 @@ CREATE TABLE holdfast.audit_seal (
     sealed_at {instant} NOT NULL,
     PRIMARY KEY (org_id, number)
 );
--- Finds the seal of an event. It also says between which ids a tenant has events: an index by tenant
--- on the events themselves would cost 1 microsecond more for every event of every job.
+-- Finds the seal of an event. It also bounds the ids of a tenant's events: an index by tenant on
+-- the events themselves would cost 1 microsecond more for every event of every job.
 CREATE INDEX audit_seal_of_event ON holdfast.audit_seal (org_id, last_event_id);
 
 {refuse audit_seal_never_changes BEFORE UPDATE ON holdfast.audit_seal
@@ -21,7 +21,8 @@ WHEN TRUE SAYING 'a seal never changes'};
 {refuse audit_seal_never_leaves BEFORE DELETE ON holdfast.audit_seal
 WHEN TRUE SAYING 'a seal never leaves'};
 
--- How far sealing has come, and how far it may go once the transactions of its time have ended.
+-- The position of sealing, and the limit for the next round, once the transactions of its time have
+-- ended.
 CREATE TABLE holdfast.audit_cursor (
     only_row integer NOT NULL PRIMARY KEY CHECK (only_row = 1),
     sealed_to bigint NOT NULL,

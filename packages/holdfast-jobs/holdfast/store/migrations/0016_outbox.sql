@@ -11,7 +11,7 @@ CREATE TABLE holdfast.delivery (
     address text NOT NULL,
     -- A keyed hash of the address: a rejection by one endpoint does not affect another.
     endpoint text NOT NULL DEFAULT '',
-    -- The id of this delivery at the channel, derived from the four columns above.
+    -- The id of this delivery at the channel, derived from org_id, subject, recipient and version.
     token text NOT NULL,
     -- The exact text that is sent: a JSON column would rewrite its numbers.
     content text,
