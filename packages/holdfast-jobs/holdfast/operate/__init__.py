@@ -1,1 +1,2 @@
-"""What operators do, behind every face: an action takes who acts, checks the role, writes audit."""
+"""Operator actions behind the API and the CLI: each takes an actor, checks the role and is
+audited."""

@@ -1,4 +1,4 @@
-"""What every verb that changes something asks first: the role, and a reason for the audit."""
+"""Checks before every changing action: the role, and a reason for the audit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def admit(
     subject: str,
     longest: int = LONGEST_REASON,
 ) -> str:
-    """The reason as it is stored, if *action* is allowed. Every refusal is audited."""
+    """Return the reason in stored form if *action* is allowed. Every refusal is audited."""
     context.check(action, org_id=org_id, subject=subject)
     try:
         (reason,) = read_texts(reason=(reason, longest))

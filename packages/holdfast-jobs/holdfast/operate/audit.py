@@ -1,6 +1,6 @@
 """The audit: list the events of jobs, queues, schedules and other objects.
 
-The extension ``seal`` adds its verbs by a subclass.
+The extension ``seal`` adds methods in a subclass.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SQL = Statements("holdfast.operate", "audit_trail.sql")
 
 NEWEST = 2**62
 
-# Ids and instants grow together, except for concurrent statements and for a clock that was set
+# Ids and timestamps increase together, except for concurrent statements and a clock that was set
 # back. A search by time includes events up to this far outside of the span.
 SLACK = timedelta(minutes=5)
 
@@ -36,7 +36,7 @@ Ranges = Callable[[Tx, str | None, int, int], Iterator[tuple[int, int]]]
 
 
 def whole_range(_tx: Tx, _org_id: str | None, above: int, before: int) -> Iterator[tuple[int, int]]:
-    """One range: without seals, the index by tenant or a scan finds the events."""
+    """Yield one range: without seals, the index by tenant or a scan finds the events."""
     yield above, before
 
 
@@ -88,7 +88,7 @@ class AuditFilter:
     until: datetime | None = None
 
     def check(self) -> AuditFilter:
-        """The same in stored form; raises InvalidAction with every bad field."""
+        """Return the filter in stored form; raises InvalidAction with every bad field."""
         checks = {
             "org_id": uuid,
             "job_id": identifier,
@@ -165,11 +165,11 @@ class AuditTrail:
         return page_of([AuditEvent.from_row(row) for row in rows], limit, lambda event: event.id)
 
     def _ranges(self) -> Ranges:
-        """How to find the events of a tenant that are asked for by nothing else."""
+        """Return how to find a tenant's events without an indexed filter."""
         return whole_range
 
     def _tenant(self, action: Action, org_id: str | None) -> str | None:
-        """The tenant to read, None for all. Raises Forbidden, audited."""
+        """Return the tenant to read, None for all. Raises Forbidden, audited."""
         tenant = self.context.org_id if org_id is None else read_id("org_id", org_id)
         if tenant is None:
             self._check_all(action)
@@ -211,7 +211,7 @@ def _text(name: str, value: str | None) -> str | None:
 
 
 def read_span(since: datetime | None, until: datetime | None) -> dict[str, str | None]:
-    """A time span in stored form. Raises ConfigError."""
+    """Return a time span in stored form. Raises ConfigError."""
     for bound, moment in (("since", since), ("until", until)):
         if moment is not None and moment.tzinfo is None:
             raise ConfigError(f"{bound} has no time zone; write it like 2026-01-05T09:00:00Z.")
@@ -224,7 +224,7 @@ def read_span(since: datetime | None, until: datetime | None) -> dict[str, str |
 
 
 def _find(tx: Tx, asked: Mapping[str, Any], ranges: Ranges) -> list[Row]:
-    """The events, by the most selective index that the filters allow."""
+    """Return the events, by the most selective index that the filters allow."""
     job_id, correlation_id = asked.get("job_id"), asked["correlation_id"]
     if job_id is not None:
         return tx.many(SQL.list_of_jobs, **asked, jobs=[{"id": job_id}], by_correlation=None)
@@ -245,7 +245,7 @@ def _find(tx: Tx, asked: Mapping[str, Any], ranges: Ranges) -> list[Row]:
 
 
 def _subjects(correlation_id: str) -> list[dict[str, str]]:
-    """What a correlation stands for by itself: a job's own id, or a thing that is no job."""
+    """Return the subjects that a correlation may name: a job's own id, or another object."""
     ids = {subject_id(correlation_id)}
     with suppress(ValueError):
         ids.add(read_uuid(correlation_id))
@@ -253,7 +253,7 @@ def _subjects(correlation_id: str) -> list[dict[str, str]]:
 
 
 def id_bounds(tx: Tx, span: Mapping[str, str | None], before: int) -> tuple[int, int]:
-    """The ids, exclusive, between which the events of a time span are. Compare the instants too."""
+    """Return the exclusive id bounds of a time span. Compare the timestamps too."""
     above = 0
     since, until = span["since"], span["until"]
     if since is not None:

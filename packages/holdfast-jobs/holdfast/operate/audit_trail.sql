@@ -1,8 +1,8 @@
--- Statements that look into the audit. Each has its own way in: SQLite would not choose one from
--- filters that may be absent. A filter that is NULL lets everything pass.
+-- Audit queries. Each uses a different index: SQLite would not choose one from optional filters. A
+-- filter that is NULL matches everything.
 
--- find_first_at :one — crosses tenants: up to which id events are older than an instant
--- Ids grow with the clock, so halving what is left finds the place in as many steps as it has bits.
+-- find_first_at :one — crosses tenants: the id up to which events are older than a timestamp
+-- Ids increase with the clock, so a binary search finds it.
 WITH RECURSIVE span (low, high) AS (
     SELECT CAST(0 AS bigint), coalesce((SELECT max(id) FROM holdfast.job_event), 0)
     UNION ALL
@@ -19,7 +19,7 @@ WITH RECURSIVE span (low, high) AS (
 )
 SELECT low FROM span WHERE low >= high LIMIT 1;
 
--- find_subject :maybe — crosses tenants unless one is named: whether anything is told of this job
+-- find_subject :maybe — crosses tenants unless one is named: whether this job has any event
 SELECT job_id FROM holdfast.job_event
 WHERE job_id = :job_id AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
 LIMIT 1;
@@ -49,7 +49,7 @@ WHERE event.job_id = subject.job_id AND event.id < :before
 ORDER BY event.id DESC
 LIMIT :limit;
 
--- list_of_person :many — crosses tenants unless one is named: what a user or an API key did
+-- list_of_person :many — crosses tenants unless one is named: actions of a user or an API key
 SELECT event.id, event.org_id, event.project_id, event.job_id, event.job_type, event.name,
        event.attempt, event.actor_type, event.actor_id, event.request_id, event.correlation_id,
        event.at, event.detail

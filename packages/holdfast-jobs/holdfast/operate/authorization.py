@@ -1,6 +1,6 @@
-"""Who acts on which application, and what the role allows.
+"""The actor, the application and the permissions of a role.
 
-Every verb of the operator API checks its role and tenant here and records what is refused.
+Every method of the operator API checks its role and tenant here and records refusals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.store import Store
 
 
 class Action(StrEnum):
-    """What a verb does, in the word that the audit and every face use."""
+    """The name of an action in the audit, the API and the CLI."""
 
     LOOK = "look"
     ENQUEUE = "enqueue"
@@ -100,7 +100,7 @@ _LEAST: Mapping[Action, Role] = {
     Action.LINK_ARTIFACT: Role.OPERATOR,
     Action.REMOVE_ARTIFACT: Role.OPERATOR,
     Action.READ_COSTS: Role.OPERATOR,
-    # Of one tenant; of all of them it is for an admin.
+    # For one tenant; for all tenants an admin is required.
     Action.VERIFY: Role.OPERATOR,
 }
 
@@ -143,12 +143,12 @@ class OperatorContext:
 
     @property
     def available_extensions(self) -> list[Extension]:
-        """The extensions whose checks are offered: those that are enabled or installed."""
+        """Return the extensions whose checks are offered: those that are enabled or installed."""
         return self.app.extensions.available()
 
     @property
     def migrated_extensions(self) -> list[Extension]:
-        """Of those, the ones whose tables are in the database, and the ones without tables."""
+        """Return those of them whose tables are in the database, or that have no tables."""
         versions = self.store.component_versions()
         return [
             extension
@@ -177,7 +177,7 @@ class OperatorContext:
         return self.app.events
 
     def check(self, action: Action, *, org_id: str | None, subject: str) -> None:
-        """Raise Forbidden, audited, unless *action* is allowed on what belongs to *org_id*.
+        """Raise Forbidden, audited, unless *action* is allowed for *org_id*.
 
         Without *org_id* it concerns every tenant. *subject* names the object, like ``job:…``.
         """
@@ -187,10 +187,10 @@ class OperatorContext:
             self.refuse(action, error, org_id=org_id, subject=subject)
 
     def tenant_for(self, action: Action, org_id: str | None, *, subject: str) -> str | None:
-        """The tenant whose rows a verb reads, None for all, if *action* is allowed on them.
+        """Return the tenant whose rows a method reads, None for all, if *action* is allowed.
 
-        *org_id* is the tenant that was asked for. A context of one tenant reads that tenant only;
-        another one is refused, whether or not it exists.
+        *org_id* is the requested tenant. A context of one tenant reads that tenant only; another
+        one is refused, whether or not it exists.
         """
         tenant = self.org_id if org_id is None else org_id
         self.check(action, org_id=tenant, subject=subject)
@@ -199,7 +199,7 @@ class OperatorContext:
     def refuse(
         self, action: Action, error: HoldfastError, *, org_id: str | None, subject: str
     ) -> NoReturn:
-        """Audit that an action was refused, under the tenant that asked, and raise *error*."""
+        """Audit the refusal of an action under the actor's tenant, and raise *error*."""
         detail = {"action": action, "role": self.role, "why": type(error).__name__}
         self.store.write(
             lambda tx: record_action(

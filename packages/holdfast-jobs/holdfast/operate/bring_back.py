@@ -1,7 +1,7 @@
-"""Bring back: a job that failed for want of a delivery runs again when the delivery is marked.
+"""Replays jobs that failed because of a missing delivery, once the delivery is marked sent.
 
-Its dead letter is taken through the same steps that an operator takes, each audited, and replayed:
-the replay begins at the failed stage and finds everybody told.
+The dead letter goes through the same audited steps that an operator takes. The replay begins at the
+failed stage and finds all deliveries sent.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from holdfast.store import Statements, Tx
 
 SQL = Statements("holdfast.operate", "deliveries.sql")
 
-# Each replay has a frame of its own; see bulk.py for what a page of them costs.
+# Each replay has its own shared columns; see bulk.py for the cost of a page.
 PAGE = 50
 REASON = "all required deliveries are sent"
 
 
 class BringBack:
-    """Brings back the jobs of one application, whoever marked their deliveries."""
+    """Brings back the jobs of one application."""
 
     def __init__(self, context: Callable[[], OperatorContext]) -> None:
         self._context = context
 
     def count(self, limit: int = PAGE) -> int:
-        """How many jobs could be brought back now, counted no further than *limit*."""
+        """Count the jobs that could be brought back now, up to *limit*."""
         context = self._context()
         return len(context.store.read(lambda tx: _list(tx, context, limit)))
 
     def run(self, limit: int = PAGE) -> int:
-        """Bring back at most *limit* jobs; how many it were."""
+        """Bring back at most *limit* jobs; return how many."""
         return bring_back(self._context(), limit=limit)
 
 
 def bring_back(context: OperatorContext, *, limit: int = PAGE) -> int:
-    """Replay the dead letters of *context* that only lacked a delivery; how many it were."""
+    """Replay the dead letters of *context* that only lacked a delivery; return how many."""
     if not context.store.read(lambda tx: _list(tx, context, 1)):
         return 0
     ids = context.ids.take(min(limit, PAGE))
@@ -73,14 +73,14 @@ def _list(tx: Tx, context: OperatorContext, limit: int) -> list[DeadLetter]:
 
 
 def _why_not(context: OperatorContext, letter: DeadLetter) -> str | None:
-    """Why a letter is not replayed, once it is validated."""
+    """Return why a validated letter is not replayed."""
     handler = context.registry.handlers.get(letter.job_type)
     validated = replace(letter.standing, state=DeadLetterState.VALIDATED)
     return why_not_in_bulk(Action.REPLAY, validated, handler, full_restart=False)
 
 
 def _validate(tx: Tx, context: OperatorContext, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-    """Take letters through the steps before a replay; those that somebody moved stay out."""
+    """Take letters through the steps before a replay; letters changed meanwhile are skipped."""
     found = list(letters)
     for state, step in (
         (DeadLetterState.OPEN, _triage),

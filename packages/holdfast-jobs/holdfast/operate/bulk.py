@@ -1,8 +1,8 @@
-"""Many dead letters at once, by a filter: what would happen, and then that.
+"""Bulk actions on dead letters by filter, with a dry run.
 
-A bulk takes each item the same step as a single call would, page by page, each page in a
-transaction of a fixed number of statements. What cannot be taken along is named with the reason.
-A bulk that was cut short is asked for again.
+A bulk takes the same step for each item as a single call. It works page by page, each page in a
+transaction with a fixed number of statements. Skipped items are reported with the reason. An
+interrupted bulk can be repeated.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from holdfast.store import Row, Tx
 
 LIMIT = 1_000
 LONGEST = 10_000
-# Each replay has a frame of its own, and SQLite joins the frames of a page to its jobs row by row:
-# 200 at a time were 210 replays a second, 50 were 360.
+# Each replay has its own shared columns, and SQLite joins those of a page to its jobs row by row:
+# pages of 200 made 210 replays a second, pages of 50 made 360.
 PAGE = 50
-# So many are named one by one; all are counted.
+# The maximum number of items listed; all are counted.
 NAMED = 100
 
 SUBJECT = "dead_letters"
@@ -55,7 +55,7 @@ class BulkRequest:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Items that a bulk leaves out, and why."""
+    """Skipped items and the reason."""
 
     why: str
     letters: int
@@ -63,7 +63,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class BulkAnswer:
-    """What a bulk met and did; of a dry run, what it would do."""
+    """The result of a bulk action; for a dry run, what it would do."""
 
     action: str
     is_dry_run: bool
@@ -71,18 +71,18 @@ class BulkAnswer:
     ready: int
     done: int
     left_out: tuple[LeftOut, ...]
-    # The first of them, by the job that died, each with what became of it.
+    # The first items, by the id of the failed job, each with its result.
     named: tuple[Mapping[str, Any], ...]
     stopped: str | None = None
 
 
 def perform(context: OperatorContext, action: Action, ask: BulkRequest) -> BulkAnswer:
-    """Do *action* to every item that *ask* means and that stands where the step begins."""
+    """Apply *action* to every item that matches *ask* and is in the required state."""
     try:
         ask = _read(ask)
         org_id = context.org_id or ask.wanted.org_id
         if ask.wanted.org_id not in (None, org_id):
-            # Another tenant's items are not there, as far as this one can tell.
+            # Another tenant's items are reported as not found.
             raise NothingMatches(str(ask.wanted))
     except (InvalidAction, NothingMatches) as error:
         context.refuse(action, error, org_id=context.org_id, subject=SUBJECT)
@@ -100,7 +100,7 @@ def perform(context: OperatorContext, action: Action, ask: BulkRequest) -> BulkA
 
 
 def _read(ask: BulkRequest) -> BulkRequest:
-    """The same, checked; raises InvalidAction."""
+    """Return the validated request; raises InvalidAction."""
     wanted = ask.wanted.check()
     (reason,) = read_texts(reason=(ask.reason, LONGEST_REASON))
     if not 1 <= ask.limit <= LONGEST:
@@ -111,7 +111,7 @@ def _read(ask: BulkRequest) -> BulkRequest:
 
 
 def _check_size(ask: BulkRequest, matched: int) -> None:
-    """Raise for a filter that matches nothing, and for one that matches everything unasked."""
+    """Raise for a filter without matches, and for an empty filter without confirmation."""
     if matched == 0:
         raise NothingMatches(str(ask.wanted) or "everything")
     if ask.wanted.given:
@@ -126,7 +126,7 @@ def _check_size(ask: BulkRequest, matched: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Bulk:
-    """One bulk under way."""
+    """One bulk in progress."""
 
     context: OperatorContext
     action: Action
@@ -134,7 +134,7 @@ class _Bulk:
     org_id: str | None
 
     def find_groups(self) -> dict[Standing, int]:
-        """How many of the items that fit stand alike; one statement, however many there are."""
+        """Count the matching items by standing, in one statement."""
         params = self.ask.wanted.params(self.org_id)
         rows = self.context.store.read(lambda tx: tx.many(SQL.group_letters, **params))
         return {Standing.from_row(row): row["letters"] for row in rows}
@@ -163,7 +163,7 @@ class _Bulk:
         return replace(answer, done=len(done), named=told, stopped=stopped)
 
     def _act(self) -> tuple[list[dict[str, Any]], str | None]:
-        """Page by page; what was done, and what stopped it if it was stopped."""
+        """Process page by page; return the results and the error that stopped it, if any."""
         done: list[dict[str, Any]] = []
         before: str | None = None
         while len(done) < self.ask.limit:
@@ -238,7 +238,7 @@ class _Bulk:
 
     @property
     def _detail(self) -> dict[str, Any]:
-        """What the audit of each item says of the bulk it was part of."""
+        """Return the audit detail that links each item to its bulk."""
         return {"filter": str(self.ask.wanted) or "everything"}
 
     def _page(self, tx: Tx, size: int, before: str | None) -> list[DeadLetter]:

@@ -1,4 +1,4 @@
-"""Cancel, as an operator asks for it: the role is checked, and every request is on record."""
+"""Cancellation by an operator: the role is checked, and every request is audited."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from holdfast.operate.dead_letter_input import read_texts
 from holdfast.operate.locate import locate_job
 from holdfast.operate.refusal import InvalidAction
 
-# As much as the audit keeps of it.
+# The maximum length that the audit stores.
 LONGEST_REASON = 200
 
 
 def cancel_job(context: OperatorContext, job_id: str, *, reason: str) -> CancelAnswer:
-    """Ask for a job to be stopped: at once if it waits, at its next step if it runs.
+    """Cancel a job: at once if it is waiting, at its next step if it is running.
 
-    Another tenant's job is not found. *reason* is kept in the audit.
+    Raises JobNotFound for another tenant's job. *reason* is kept in the audit.
     """
     org_id, job_id = locate_job(context, Action.CANCEL, job_id)
     try:

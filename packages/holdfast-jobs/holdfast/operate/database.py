@@ -1,6 +1,6 @@
-"""The database itself: migrate it, and open one whose schema does not fit.
+"""The database itself: migrate it, and open one whose schema does not match.
 
-Both work where there is no audit yet, so what the login may do is decided by the database.
+Both work before an audit exists, so the database alone decides the permissions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.store.component import in_order
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """What a migration applied. *database* is the product and version of the server."""
+    """The applied migrations. *database* is the product and version of the server."""
 
     database: str
     applied: tuple[str, ...]
@@ -38,7 +38,7 @@ class MigratedApp(Protocol):
 
 
 def migrate_database(app: MigratedApp) -> Migrated:
-    """Bring the core and the extensions up to this version, and write what *app* declares."""
+    """Migrate the core and the extensions, and write the declarations of *app*."""
     components = in_order(components_of(app.extensions.available()))
     store = open_store(app.settings.db, check=False, components=components)
     try:
@@ -63,5 +63,5 @@ class StoreOwner(Protocol):
 
 
 def use_unchecked_store(app: StoreOwner) -> None:
-    """Let *app* work on its database even if the schema is not the one this code expects."""
+    """Let *app* use its database even if the schema does not match this code."""
     app.use_store(open_store(app.settings.db, clock=app.clock, check=False))

@@ -1,4 +1,4 @@
-"""What a dead letter is to an operator: where it stands, its replays, its notes. Pure."""
+"""A dead letter for operators: its state, replays and notes. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.document import decode
 
 
 class DeadLetterState(StrEnum):
-    """Where a dead letter stands. The same words as the rule dead_letter_state_known."""
+    """The state of a dead letter. The same values as the rule dead_letter_state_known."""
 
     OPEN = "open"
     TRIAGED = "triaged"
@@ -35,7 +35,7 @@ class DeadLetterState(StrEnum):
 
 
 class DeadLetterKind(StrEnum):
-    """What sort of problem it is: the answer to a triage."""
+    """The kind of problem: the result of a triage."""
 
     TRANSIENT = "transient"
     DATA = "data"
@@ -61,12 +61,12 @@ CHECKLISTS: Mapping[DeadLetterKind, Mapping[str, str]] = {
         "fix_validated_in_staging": "the fix is validated in staging",
     },
 }
-"""What has to be done before a replay, by kind: every point of the list."""
+"""The checklist to complete before a replay, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What decides whether letters may be replayed: many may stand alike."""
+    """The properties that decide whether letters may be replayed; many may share them."""
 
     state: DeadLetterState
     job_type: str
@@ -81,7 +81,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One dead letter as it stands. ``job_id`` is the job that died."""
+    """One dead letter in its current state. ``job_id`` is the failed job."""
 
     org_id: str
     job_id: str
@@ -110,7 +110,7 @@ class DeadLetter:
     fixed_by: str | None
     ending: str | None
     ended_at: datetime | None
-    # Of the job that failed last, and of its category.
+    # Of the last failed job, and of its category.
     max_attempts: int
     pipeline_version: str
     replay_refusal: str | None
@@ -150,7 +150,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What somebody wrote down about a dead letter."""
+    """A note about a dead letter."""
 
     id: str
     body: str
@@ -176,7 +176,7 @@ def _read(name: str, value: Any) -> Any:
         case "checklist" | "sanitized_context":
             return decode(value)
         case "full_restart" | "is_safe_to_repeat":
-            # SQLite has no type of its own for a truth.
+            # SQLite has no boolean type.
             return bool(value)
         case _:
             return value

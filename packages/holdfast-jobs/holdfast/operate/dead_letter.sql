@@ -1,7 +1,7 @@
--- Dead letters as operators see and mend them. Every statement names the tenant of each row it
--- touches; those that may serve all tenants at once say so, and take :org_id to serve only one.
+-- Dead letters for operators. Every statement names the tenant of each row that it changes; those
+-- that may serve all tenants are marked, and take :org_id to serve only one.
 
--- find_letter :maybe — one item, with what a replay has to know of the job that failed last
+-- find_letter :maybe — one item, with the columns of the last failed job that a replay needs
 SELECT letter.*, failed.max_attempts, failed.pipeline_version,
        coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal
 FROM holdfast.dead_letter AS letter
@@ -13,7 +13,7 @@ LEFT JOIN holdfast.category AS category ON category.name = job.category
 LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
 WHERE letter.org_id = :org_id AND letter.job_id = :job_id;
 
--- list_letters :many — crosses tenants unless told not to: newest first, page by page
+-- list_letters :many — crosses tenants unless :org_id is given: newest first, page by page
 SELECT letter.*, failed.max_attempts, failed.pipeline_version,
        coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal
 FROM holdfast.dead_letter AS letter
@@ -45,7 +45,7 @@ FROM holdfast.dead_letter_replay
 WHERE org_id = :org_id AND job_id = :job_id
 ORDER BY number;
 
--- list_notes :many — what people wrote down about one item
+-- list_notes :many — the notes about one item
 SELECT id, body, actor_type, actor_id, created_at
 FROM holdfast.dead_letter_note
 WHERE org_id = :org_id AND job_id = :job_id
@@ -55,7 +55,8 @@ ORDER BY created_at, id;
 INSERT INTO holdfast.dead_letter_note (org_id, job_id, id, body, actor_type, actor_id, created_at)
 VALUES (:org_id, :job_id, :id, :body, :actor_type, :actor_id, {now});
 
--- step_letters :many — crosses tenants: one step of these items, if they stand as they were read
+-- step_letters :many — crosses tenants: one step of these items, if they have not changed since
+-- they were read
 UPDATE holdfast.dead_letter AS letter
 SET state = steps.to_state,
     version = letter.version + 1,
@@ -76,7 +77,7 @@ WHERE letter.org_id = steps.tenant AND letter.job_id = steps.letter_id
   AND letter.version = steps.from_version
 RETURNING org_id, job_id, version, replay_count;
 
--- list_sources :many — crosses tenants: what the replays of these items are made of
+-- list_sources :many — crosses tenants: the jobs that the replays of these items repeat
 SELECT letter.job_id AS letter_id, letter.stage AS failed_stage, letter.attempts,
        letter.replay_count,
        failed.id AS failed_job_id, failed.max_attempts, failed.pipeline_version,
@@ -92,7 +93,7 @@ JOIN holdfast.job AS failed
   ON failed.org_id = letter.org_id
  AND failed.id = coalesce(letter.failed_replay_id, letter.job_id);
 
--- take_over_stages :affected — crosses tenants: a replay has what the finished stages before it stored
+-- take_over_stages :affected — crosses tenants: copy the results of the finished stages to a replay
 INSERT INTO holdfast.job_stage (org_id, job_id, stage, attempts, output, updated_at, finished_at)
 SELECT stage.org_id, taken.replay_job_id, stage.stage, stage.attempts, stage.output, {now},
        stage.finished_at
@@ -101,7 +102,8 @@ JOIN holdfast.job_stage AS stage
   ON stage.org_id = taken.org_id AND stage.job_id = taken.failed_job_id
 WHERE stage.finished_at IS NOT NULL AND stage.stage <> taken.from_stage;
 
--- insert_replays :affected — crosses tenants: who asked for each replay, why, and where it begins
+-- insert_replays :affected — crosses tenants: the actor, the reason and the first stage of each
+-- replay
 INSERT INTO holdfast.dead_letter_replay
     (org_id, job_id, number, replay_job_id, full_restart, failed_stage, stage, reason, actor_type,
      actor_id, requested_at)
@@ -111,7 +113,8 @@ FROM {rows replays: org_id uuid, job_id uuid, number integer, replay_job_id uuid
       full_restart boolean, failed_stage text, stage text}
 WHERE TRUE;
 
--- group_letters :many — crosses tenants unless told not to: what a bulk would meet, by sort
+-- group_letters :many — crosses tenants unless :org_id is given: the items that a bulk would
+-- process, grouped
 SELECT letter.state, letter.job_type, letter.stage, failed.pipeline_version,
        coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal,
        count(*) AS letters
@@ -136,7 +139,7 @@ GROUP BY letter.state, letter.job_type, letter.stage, failed.pipeline_version,
          coalesce(rule.replay_refusal, category.replay_refusal)
 ORDER BY letter.state, letter.job_type, letter.stage;
 
--- list_downstream :many — how the deliveries stand that these jobs cannot do without
+-- list_downstream :many — the states of the required deliveries of these jobs
 SELECT delivery.state
 FROM {rows jobs: job_id uuid}
 JOIN holdfast.delivery AS delivery

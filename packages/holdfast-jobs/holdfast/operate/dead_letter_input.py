@@ -1,4 +1,4 @@
-"""What operators write and ask for, checked at the edge: every bad field is named. Pure."""
+"""Validation of operator input: every bad field is reported. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ LONGEST_REASON = 1_000
 LONGEST_NOTE = 4_000
 LONGEST_REFERENCE = 500
 
-# Lines and tabs are people's; the rest could move a cursor, or could not be stored.
+# Line breaks and tabs are allowed; other control characters could move a cursor or cannot be
+# stored.
 _UNFIT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def read_text(name: str, value: object, longest: int, errors: dict[str, str]) -> str:
-    """Text that may be stored and shown; what is wrong with it is added to *errors*."""
+    """Return text that may be stored and displayed; problems are added to *errors*."""
     text = value.strip() if isinstance(value, str) else ""
     if not 1 <= len(text) <= longest:
         errors[name] = f"must be text of 1 to {longest} characters"
@@ -35,7 +36,7 @@ def read_text(name: str, value: object, longest: int, errors: dict[str, str]) ->
 
 
 def read_texts(**given: tuple[object, int]) -> list[str]:
-    """Several texts, each with its longest length; raises InvalidAction for all that are errors."""
+    """Return several texts, each with its maximum length; raises InvalidAction with all errors."""
     errors: dict[str, str] = {}
     texts = [read_text(name, value, longest, errors) for name, (value, longest) in given.items()]
     if errors:
@@ -44,14 +45,14 @@ def read_texts(**given: tuple[object, int]) -> list[str]:
 
 
 def read_kind(value: str) -> DeadLetterKind:
-    """The kind that a triage found."""
+    """Return the kind of a triage."""
     if value not in tuple(DeadLetterKind):
         raise InvalidAction({"kind": f"must be one of {', '.join(DeadLetterKind)}"})
     return DeadLetterKind(value)
 
 
 def read_checklist(kind: DeadLetterKind, done: Collection[str]) -> dict[str, bool]:
-    """The list of *kind* with every point ticked; raises InvalidAction if one is missing."""
+    """Return the completed checklist of *kind*; raises InvalidAction if a point is missing."""
     wanted = CHECKLISTS[kind]
     missing = [f"{name} ({says})" for name, says in wanted.items() if name not in done]
     if missing:
@@ -63,13 +64,13 @@ def read_checklist(kind: DeadLetterKind, done: Collection[str]) -> dict[str, boo
 
 
 def place_of(row: Mapping[str, Any]) -> str:
-    """Where a page ended, for whoever asks for the next one."""
+    """Return the cursor of the next page."""
     at = row["created_at"]
     return f"{at if isinstance(at, str) else at.isoformat()}/{row['job_id']}"
 
 
 def read_place(before: str | None) -> dict[str, str | None]:
-    """What :func:`place_of` wrote; raises InvalidAction for anything else."""
+    """Parse a cursor of :func:`place_of`; raises InvalidAction for anything else."""
     if before is None:
         return {"before_at": None, "before_id": None}
     at, _, job_id = before.partition("/")
@@ -82,7 +83,7 @@ def read_place(before: str | None) -> dict[str, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which dead letters; what is left out matches every one."""
+    """Which dead letters; a field that is None matches every one."""
 
     org_id: str | None = None
     job_type: str | None = None
@@ -95,7 +96,7 @@ class DeadLetterFilter:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What was asked for, without what was left out."""
+        """The conditions that are set."""
         found = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -103,7 +104,7 @@ class DeadLetterFilter:
         return ", ".join(f"{name}={str(value)[:100]!r}" for name, value in self.given.items())
 
     def check(self) -> DeadLetterFilter:
-        """The same, read; raises InvalidAction with every bad field."""
+        """Return the filter in stored form; raises InvalidAction with every bad field."""
         errors: dict[str, str] = {}
         for name in ("job_type", "error_class", "queue", "stage"):
             value = getattr(self, name)
@@ -131,7 +132,7 @@ class DeadLetterFilter:
         return DeadLetterFilter(**{**self.given, "org_id": org_id})
 
     def params(self, org_id: str | None) -> dict[str, Any]:
-        """The parameters of a statement that filters; *org_id* is the only tenant to look at."""
+        """Return the parameters of a filtering statement; *org_id* restricts it to one tenant."""
         return {
             "org_id": org_id,
             "job_type": self.job_type,

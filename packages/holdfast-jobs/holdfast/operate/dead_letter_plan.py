@@ -1,6 +1,6 @@
-"""What can be done about a dead letter, and why something else cannot. Pure.
+"""The available actions on a dead letter, and why others are refused. Pure.
 
-The plan that is shown and the refusal of a step come from the same functions, so they agree.
+The displayed plan and the refusal of a step come from the same functions, so they agree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WAY = (
     DeadLetterState.REPLAYING,
     DeadLetterState.REPLAYED,
 )
-# Where each step begins.
+# The state that each step requires.
 _BEGINS: Mapping[Action, DeadLetterState] = {
     Action.REMEDIATE: DeadLetterState.TRIAGED,
     Action.VALIDATE: DeadLetterState.REMEDIATED,
@@ -34,7 +34,7 @@ _BEGINS: Mapping[Action, DeadLetterState] = {
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One action: whether it is open to the operator, and how to go on, or why not."""
+    """One action: whether it is available, with its command, or the reason why not."""
 
     action: str
     is_offered: bool
@@ -43,14 +43,14 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """What an operator can do about a dead letter."""
+    """The available actions for a dead letter."""
 
     next_step: str
     offers: tuple[Offer, ...]
 
 
 def plan_of(letter: DeadLetter, handler: Handler | None = None) -> RecoveryPlan:
-    """What can be done about a letter; *handler* is the one of its job type, if known here."""
+    """Return the plan of a letter; *handler* is the one of its job type, if registered here."""
     ways_out = {
         Action.DISCARD: "give it up, with a reason: holdfast dead-letters discard",
         Action.FIX_FORWARD: "replace it by something else, and say by what:"
@@ -64,7 +64,7 @@ def plan_of(letter: DeadLetter, handler: Handler | None = None) -> RecoveryPlan:
 
 
 def why_not(action: Action, letter: DeadLetter) -> Conflict | None:
-    """The error that refuses *action* on a letter that stands as this one does, if it has to be."""
+    """Return the error that refuses *action* in the letter's state, if any."""
     state, item = letter.state, f"Dead letter {letter.job_id}"
     if state.is_ended:
         return LetterEnded(f"{item} is {_words(state)} and stays so. Nothing was done.")
@@ -72,7 +72,7 @@ def why_not(action: Action, letter: DeadLetter) -> Conflict | None:
     if action is Action.REPLAY and never is not None:
         return NeverReplayed(f"{item} is not replayed: {never}.")
     if action in (Action.TRIAGE, Action.DISCARD, Action.FIX_FORWARD):
-        # A replay that succeeded is verified; to sort out what it solved would say otherwise.
+        # A successful replay is verified; a triage would contradict its result.
         late = state is DeadLetterState.REPLAYED and action is Action.TRIAGE
         if state is DeadLetterState.REPLAYING or late:
             return StepRefused(f"{item}: {_reason(letter)}.")
@@ -97,14 +97,14 @@ def why_not(action: Action, letter: DeadLetter) -> Conflict | None:
 
 
 def never_replayed(item: Standing) -> str | None:
-    """Why jobs of this kind are never replayed; None: they may be."""
+    """Return why jobs of this type are never replayed; None if they may be."""
     return item.replay_refusal
 
 
 def why_not_in_bulk(
     action: Action, item: Standing, handler: Handler | None, *, full_restart: bool
 ) -> str | None:
-    """Why a bulk leaves out what stands like this; None: it does not."""
+    """Return why a bulk skips items like this; None if it does not."""
     if action is Action.DISCARD:
         return "a replay is under way" if item.state is DeadLetterState.REPLAYING else None
     never = never_replayed(item)
@@ -114,7 +114,7 @@ def why_not_in_bulk(
 
 
 def why_not_from(item: Standing, handler: Handler | None, *, full_restart: bool) -> str | None:
-    """Why a replay cannot begin there; *handler* is the job type's, if it is known here."""
+    """Return why a replay cannot start; *handler* is the job type's, if registered here."""
     if full_restart:
         if handler is None:
             return (
@@ -135,7 +135,7 @@ def why_not_from(item: Standing, handler: Handler | None, *, full_restart: bool)
 
 
 def next_step_of(letter: DeadLetter) -> str:
-    """What has to happen next, in the words of the command line."""
+    """Return the next step as a CLI command."""
     match letter.state:
         case DeadLetterState.OPEN:
             return "triage, which says of what kind the problem is"
@@ -175,7 +175,7 @@ def _offer_replay(letter: DeadLetter, handler: Handler | None) -> Offer:
 
 
 def _reason(letter: DeadLetter) -> str:
-    """Why nothing can be done just now."""
+    """Return why no action is available now."""
     match letter.state:
         case DeadLetterState.REPLAYING:
             return f"replay {letter.replay_count} is under way; wait for its end, or cancel it"

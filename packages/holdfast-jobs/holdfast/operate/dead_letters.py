@@ -1,8 +1,8 @@
-"""Dead letters: look at them, and take them through the workflow one step at a time.
+"""Dead letters: list them, and take them through the workflow one step at a time.
 
 triage → remediate → validate → replay → verify → resolve; or discard, or fix forward. Each step
-asks for the one before it, is a transaction of its own and raises the version of the item. The
-database holds the same rules. What is refused is audited.
+requires the previous one, has its own transaction and increments the version of the item. The
+database enforces the same rules. Refusals are audited.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DeadLetterPage(Page[DeadLetter]):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterView:
-    """A dead letter with all that belongs to it, and what can be done about it."""
+    """A dead letter with its related records and the available actions."""
 
     letter: DeadLetter
     replays: tuple[Replay, ...]
@@ -63,7 +63,7 @@ class DeadLetterView:
 
 @dataclass(frozen=True, slots=True)
 class ReplayMade:
-    """The replay that was set off."""
+    """The result of a replay request."""
 
     letter: DeadLetter
     number: int
@@ -77,25 +77,25 @@ class ReplayMade:
         "before": text,
         "confirm": whole(),
         "is_safe_to_repeat": flag,
-        # A limit that is out of range is refused on record.
+        # Checked by the method, so that the refusal of a limit is audited.
         **dict.fromkeys(("replay_all.limit", "discard_all.limit"), whole(-(2**31))),
         "version": whole(1),
         "wanted": instance(DeadLetterFilter),
-        # What an operator says in words is refused on record.
+        # Checked by the method, so that the refusal of a text is audited.
         **dict.fromkeys(
             ("body", "done", "evidence_ref", "kind", "notes", "reason", "reference"), anything
         ),
     },
 )
 class DeadLetters:
-    """The dead letters that *context* may see, and what it may do about them."""
+    """The dead letters that *context* may see, and the actions on them."""
 
     id_space = JOBS
 
     def __init__(self, context: OperatorContext) -> None:
         self.context = context
 
-    # -- looking
+    # -- reading
 
     def list(
         self,
@@ -211,7 +211,7 @@ class DeadLetters:
         version: int | None = None,
     ) -> ReplayMade:
         """Replay the job from the failed stage, or with *full_restart* from the first."""
-        # Made before the transaction: one that has to be run again makes the same job.
+        # Taken before the transaction: a retried transaction inserts the same job.
         ids = self.context.ids.take(1)
 
         def work(tx: Tx, letter: DeadLetter) -> tuple[Replays, DeadLetter]:
@@ -311,7 +311,7 @@ class DeadLetters:
 
         return self._act(Action.NOTE, job_id, None, work)
 
-    # -- many at once
+    # -- bulk actions
 
     def replay_all(
         self,
@@ -342,7 +342,7 @@ class DeadLetters:
         ask = bulk.BulkRequest(wanted, reason, False, is_dry_run, everything, confirm, limit)
         return bulk.perform(self.context, Action.DISCARD, ask)
 
-    # -- how a step is taken
+    # -- steps
 
     def _step(
         self,
@@ -362,7 +362,7 @@ class DeadLetters:
         version: int | None,
         work: Callable[[Tx, DeadLetter], T],
     ) -> T:
-        """Do *work* to an item that stands where *action* begins; audit what is refused."""
+        """Run *work* on an item in the state that *action* requires; audit refusals."""
         org_id, job_id = locate_job(self.context, action, job_id)
 
         def guarded(tx: Tx) -> T:
@@ -392,7 +392,7 @@ class DeadLetters:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One step: the row it writes, and what the audit says of it."""
+    """One step: the row to write, and its audit detail."""
 
     event: str
     step: dict[str, Any]
@@ -400,7 +400,7 @@ class _Change:
 
 
 def downstream_of(tx: Tx, letter: DeadLetter, replay_job_id: str) -> list[str]:
-    """How the required deliveries stand that a job, or its replay, set off."""
+    """Return the states of the required deliveries of a job, or of its replay."""
     jobs = [{"job_id": job_id} for job_id in (letter.job_id, replay_job_id)]
     rows = tx.many(SQL.list_downstream, org_id=letter.org_id, jobs=jobs)
     return [row["state"] for row in rows]

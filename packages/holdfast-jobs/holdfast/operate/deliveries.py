@@ -1,9 +1,9 @@
-"""Deliveries: look at them, and decide what only a person may decide.
+"""Deliveries: list them, and make the decisions that need an operator.
 
-A delivery is held where nobody can say whether it went out, has failed where that is proven, and
-is dropped where the channel's owner wants no repeat. Confirm says that it arrived, resend that it
-goes out again, drop that it does not. What a person says of the tries is kept as evidence beside
-the words of the channel.
+A delivery is held if it is unknown whether it was sent, failed if it is proven that it was not, and
+dropped if the channel's policy forbids a repeat. Confirm states that it arrived, resend sends it
+again, drop discards it. An operator's statement is stored as evidence beside the channel's
+responses.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _PROVIDER_ID = re.compile(r"[!-~]{1,300}")
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One try of a delivery, and what came of it."""
+    """One attempt of a delivery and its outcome."""
 
     number: int
     reason: str
     worker_id: str
     began_at: datetime
     ended_at: datetime | None
-    # Of a channel with a commit point, such as the final dot of SMTP: whether it was passed.
+    # For a channel with a commit point, such as the final dot of SMTP: whether it was passed.
     phase: str | None
     outcome: str | None
     code: str | None
@@ -71,7 +71,7 @@ class EvidenceRow:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryView:
-    """A delivery, every try of it, and what was ever said of it. No text and no address."""
+    """A delivery with its attempts and evidence, without its text and address."""
 
     delivery: Delivery
     attempts: tuple[Try, ...]
@@ -79,11 +79,11 @@ class DeliveryView:
 
 
 class BulkOptions(TypedDict, total=False):
-    """How :meth:`Deliveries.confirm_all` and the like decide."""
+    """The options of :meth:`Deliveries.confirm_all`, ``resend_all`` and ``drop_all``."""
 
     reason: Required[str]
     is_dry_run: bool
-    # Without any condition: how many everything is must be confirmed.
+    # Required for an empty filter, together with the confirmed count.
     everything: bool
     confirm: int | None
     limit: int
@@ -94,19 +94,19 @@ class BulkOptions(TypedDict, total=False):
     checks={
         "provider_id": text,
         "wanted": instance(DeliveryFilter),
-        # Checked by the verb, so that a refusal is audited.
+        # Checked by the method, so that a refusal is audited.
         "reason": anything,
     },
 )
 class Deliveries:
-    """The deliveries that *context* may see, and what it may decide about them."""
+    """The deliveries that *context* may see, and the decisions about them."""
 
     id_space = DELIVERIES
 
     def __init__(self, context: OperatorContext) -> None:
         self.context = context
 
-    # -- looking
+    # -- reading
 
     def list(
         self,
@@ -116,7 +116,7 @@ class Deliveries:
         limit: int = 50,
         before: str = NEWEST,
     ) -> Page[Delivery]:
-        """Deliveries, newest first; those that have ended only *with_ended*."""
+        """Deliveries, newest first; ended ones only *with_ended*."""
         wanted = (wanted or DeliveryFilter()).check()
         org_id = self.context.tenant_for(Action.LOOK, wanted.org_id, subject="deliveries")
         params = wanted.params(org_id) | {
@@ -143,7 +143,7 @@ class Deliveries:
 
         return self.context.store.read(look)
 
-    # -- deciding
+    # -- decisions
 
     def confirm(self, delivery_id: str, *, reason: str, provider_id: str | None = None) -> Delivery:
         """Confirm that a delivery arrived: it counts as sent, and is not sent again.
@@ -204,9 +204,9 @@ class Deliveries:
         return moved
 
     def _locate(self, action: Action, delivery_id: str) -> dict[str, str]:
-        """Whose delivery it is, if *context* may do *action* to it.
+        """Return the tenant and id of a delivery if *context* may do *action* on it.
 
-        One that nobody has and another tenant's are not found alike.
+        An unknown id and another tenant's delivery raise the same error.
         """
         subject = f"delivery:{str(delivery_id)[:100]}"
         org_id = None

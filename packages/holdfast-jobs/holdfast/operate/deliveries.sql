@@ -1,6 +1,6 @@
--- Deliveries as operators see and move them: never a text, never an address.
+-- Deliveries for operators: never a text, never an address.
 
--- list_deliveries :many — crosses tenants where nobody is named: newest first, page by page
+-- list_deliveries :many — crosses tenants unless one is named: newest first, page by page
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
        reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
@@ -23,7 +23,8 @@ WHERE id < :before
 ORDER BY id DESC
 LIMIT :limit;
 
--- page_deliveries :many — crosses tenants where none is given: what a bulk decides about, newest first
+-- page_deliveries :many — crosses tenants unless one is named: the deliveries of a bulk, newest
+-- first
 SELECT delivery.id, delivery.org_id, delivery.subject, delivery.recipient, delivery.version,
        delivery.channel, delivery.token, delivery.content_hash, delivery.is_required,
        delivery.state, delivery.reason, delivery.job_id, delivery.notification_id,
@@ -32,7 +33,7 @@ SELECT delivery.id, delivery.org_id, delivery.subject, delivery.recipient, deliv
        delivery.request_id, delivery.correlation_id, delivery.created_at, delivery.updated_at,
        delivery.ended_at, delivery.deliver_job_id, delivery.endpoint, delivery.project_id,
        delivery.actor_type, delivery.actor_id,
-       -- Its text was erased, or its channel said late that it has it.
+       -- Its text was erased, or a late response of its channel confirmed it.
        CASE WHEN delivery.content IS NULL OR (delivery.reason <> 'undelivered' AND EXISTS (
                 SELECT 1 FROM holdfast.delivery_evidence AS late
                 WHERE late.org_id = delivery.org_id AND late.delivery_id = delivery.id
@@ -61,12 +62,13 @@ WHERE delivery.id < :before
 ORDER BY delivery.id DESC
 LIMIT :limit;
 
--- group_deliveries :many — crosses tenants where none is given: what a bulk would decide about
+-- group_deliveries :many — crosses tenants unless one is named: the deliveries that a bulk would
+-- decide about
 SELECT matching.channel, matching.state, matching.reason, count(*) AS deliveries,
        sum(matching.unsendable) AS unsendable, sum(matching.leased) AS leased
 FROM (
     SELECT delivery.channel, delivery.state, delivery.reason,
-           -- Its text was erased, or its channel said late that it has it.
+           -- Its text was erased, or a late response of its channel confirmed it.
            CASE WHEN delivery.content IS NULL OR (delivery.reason <> 'undelivered' AND EXISTS (
                     SELECT 1 FROM holdfast.delivery_evidence AS late
                     WHERE late.org_id = delivery.org_id AND late.delivery_id = delivery.id
@@ -95,7 +97,7 @@ FROM (
 GROUP BY matching.channel, matching.state, matching.reason
 ORDER BY count(*) DESC, matching.channel, matching.state, matching.reason;
 
--- find_org :maybe — crosses tenants: whose delivery is it
+-- find_org :maybe — crosses tenants: the tenant of a delivery
 SELECT org_id FROM holdfast.delivery WHERE id = :id;
 
 -- find_delivery :maybe — one delivery
@@ -106,13 +108,13 @@ SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is
 FROM holdfast.delivery
 WHERE org_id = :org_id AND id = :id;
 
--- list_attempts :many — every try of one delivery, in order
+-- list_attempts :many — all attempts of one delivery, in order
 SELECT number, reason, worker_id, began_at, ended_at, phase, outcome, code, provider_id
 FROM holdfast.delivery_attempt
 WHERE org_id = :org_id AND delivery_id = :id
 ORDER BY number;
 
--- list_evidence :many — what was ever said of one delivery, in order
+-- list_evidence :many — all evidence about one delivery, in order
 SELECT source, verdict, after_attempt, provider_id, code, at
 FROM holdfast.delivery_evidence
 WHERE org_id = :org_id AND delivery_id = :id
@@ -129,8 +131,10 @@ WHERE org_id = moves.home AND id = moves.delivery_id AND fence = moves.was
   AND state IN ('held', 'failed', 'dropped')
 RETURNING org_id, id, awaited_by;
 
--- resend_deliveries :many — crosses tenants: an operator sends them again; erased ones have no text to send
--- If a channel said late that it has one, that one is about to be marked: the operator did not know it.
+-- resend_deliveries :many — crosses tenants: an operator sends them again; erased ones have no text
+-- to send
+-- A delivery that a late response confirmed is skipped: it is about to be marked, and the operator
+-- could not know.
 UPDATE holdfast.delivery AS target
 SET state = 'pending', reason = NULL, notification_id = NULL, fence = fence + 1,
     lease_owner = NULL, lease_expires_at = NULL, not_before_at = {now}, updated_at = {now},
@@ -147,7 +151,8 @@ WHERE target.org_id = moves.home AND target.id = moves.delivery_id AND target.fe
                           AND person.verdict = 'resend' AND person.id > late.id)))
 RETURNING org_id, id, awaited_by;
 
--- drop_deliveries :many — crosses tenants: an operator gives them up; what a worker is sending is left alone
+-- drop_deliveries :many — crosses tenants: an operator drops them; a delivery that is being sent is
+-- skipped
 UPDATE holdfast.delivery
 SET state = 'dropped', reason = 'operator', fence = fence + 1, lease_owner = NULL,
     lease_expires_at = NULL, not_before_at = NULL, updated_at = {now}, ended_at = {now}
@@ -157,7 +162,8 @@ WHERE org_id = moves.home AND id = moves.delivery_id AND fence = moves.was
   AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
 RETURNING org_id, id, awaited_by;
 
--- insert_words :affected — crosses tenants: what an operator states is evidence, and decides what follows
+-- insert_words :affected — crosses tenants: an operator's statement is evidence, and decides the
+-- next step
 INSERT INTO holdfast.delivery_evidence
     (org_id, delivery_id, source, verdict, after_attempt, provider_id, at)
 SELECT delivery.org_id, delivery.id, 'operator', :verdict, delivery.attempts,
@@ -166,10 +172,11 @@ FROM {rows named: home uuid, delivery_id uuid}
 JOIN holdfast.delivery AS delivery
   ON delivery.org_id = named.home AND delivery.id = named.delivery_id;
 
--- list_undone :many — crosses tenants unless told not to: dead letters whose deliveries are all sent since
--- Jobs that failed because somebody could not be told. The deliveries of a job are those that it
--- intended or was posted for, and those of its replays. What was sent before the last failure did not
--- help then, and would not help now.
+-- list_undone :many — crosses tenants unless :org_id is given: dead letters whose deliveries were
+-- all sent since
+-- Jobs that failed because of a missing delivery. The deliveries of a job are those that it
+-- intended or was enqueued for, and those of its replays. A delivery sent before the last failure
+-- did not prevent it, and is not counted.
 WITH dead AS (
     SELECT org_id, job_id, last_failure_at FROM holdfast.dead_letter
     WHERE ended_at IS NULL AND state IN ('open', 'triaged', 'remediated', 'validated')

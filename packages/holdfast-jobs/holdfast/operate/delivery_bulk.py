@@ -1,8 +1,8 @@
 """Confirm, resend or drop many deliveries at once, by a filter.
 
-Each delivery is decided as a single call would decide it, with an audit event of its own. The work
-is done page by page, each page in one transaction with a fixed number of statements. A bulk that
-was cut short can be run again.
+Each delivery is decided as a single call would decide it, with its own audit event. The work is
+done page by page, each page in one transaction with a fixed number of statements. An interrupted
+bulk can be repeated.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ LIMIT = 1_000
 LONGEST = 10_000
 LONGEST_REASON = 200
 PAGE = 200
-# So many are named one by one; all are counted.
+# The maximum number of deliveries listed; all are counted.
 NAMED = 100
 SUBJECT = "deliveries"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a decision of an operator writes, and to which deliveries it applies."""
+    """The writes of an operator's decision, and the deliveries that it applies to."""
 
     statement: Statement
     change: DeliveryChange
-    # What it says of the attempts so far, if anything.
+    # The evidence that it adds about earlier attempts, if any.
     verdict: str | None
     states: tuple[State, ...]
     refused: str
@@ -70,7 +70,7 @@ DECISIONS: Mapping[Action, Decision] = {
 
 @dataclass(frozen=True, slots=True)
 class BulkRequest:
-    """What a bulk is asked to do. An empty filter needs *everything* and the right number."""
+    """The arguments of a bulk. An empty filter needs *everything* and the right count."""
 
     wanted: DeliveryFilter
     reason: str
@@ -82,19 +82,19 @@ class BulkRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryGroup:
-    """Deliveries that are alike in channel, state and reason."""
+    """Deliveries with the same channel, state and reason."""
 
     channel: str
     state: str
     reason: str | None
     deliveries: int
-    # Those that the decision can be applied to.
+    # The number that the decision applies to.
     ready: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryBulkResult:
-    """What a bulk found and did; of a dry run, what it would do."""
+    """The result of a bulk; for a dry run, what it would do."""
 
     action: str
     is_dry_run: bool
@@ -102,21 +102,21 @@ class DeliveryBulkResult:
     ready: int
     done: int
     groups: tuple[DeliveryGroup, ...]
-    # The first of those that were decided; of a dry run, of those that match.
+    # The first decided deliveries; for a dry run, the first matching ones.
     named: tuple[Mapping[str, Any], ...]
 
 
 def decide_all(
     context: OperatorContext, action: Action, request: BulkRequest
 ) -> DeliveryBulkResult:
-    """Apply *action* to every delivery that matches and that it can be applied to."""
+    """Apply *action* to every matching delivery that allows it."""
     org_id = context.org_id
     try:
         request = _read(action, request)
         wanted_org = request.wanted.org_id
         org_id = context.org_id or wanted_org
         if wanted_org not in (None, org_id):
-            # Another tenant's deliveries do not exist, as far as this one can tell.
+            # Another tenant's deliveries are reported as not found.
             raise NothingMatches(str(request.wanted), "delivery")
     except (InvalidAction, NothingMatches) as error:
         context.refuse(action, error, org_id=context.org_id, subject=SUBJECT)
@@ -134,7 +134,7 @@ def decide_all(
 
 
 def _read(action: Action, request: BulkRequest) -> BulkRequest:
-    """The same, checked; raises InvalidAction."""
+    """Return the validated request; raises InvalidAction."""
     wanted = request.wanted.check()
     (reason,) = read_texts(reason=(request.reason, LONGEST_REASON))
     for name in ("is_dry_run", "everything"):
@@ -152,7 +152,7 @@ def _read(action: Action, request: BulkRequest) -> BulkRequest:
 
 
 def _check_size(request: BulkRequest, matched: int) -> None:
-    """Raise for a filter that matches nothing, and for an empty one that was not confirmed."""
+    """Raise for a filter without matches, and for an empty one without confirmation."""
     if matched == 0:
         raise NothingMatches(str(request.wanted) or "everything", "delivery")
     if request.wanted.given:
@@ -210,7 +210,8 @@ class _Bulk:
         return replace(result, done=len(done), named=named)
 
     def _decide_page(self, size: int, before: str) -> tuple[str | None, list[Delivery]]:
-        """Where the page ended, None if it is the last one; and what was decided."""
+        """Decide one page; return the next cursor, None on the last page, and the decided
+        deliveries."""
         detail = {"filter": str(self.request.wanted) or "everything"}
 
         def work(tx: Tx) -> tuple[list[Row], list[Delivery], list[str]]:
@@ -228,13 +229,13 @@ class _Bulk:
         return (str(rows[-1]["id"]) if len(rows) == size else None), decided
 
     def _bring_back(self, done: Sequence[Delivery]) -> None:
-        """Replay the jobs that failed for want of these deliveries."""
+        """Replay the jobs that failed because these deliveries were missing."""
         for org_id in sorted({one.org_id for one in done}):
             while bring_back(replace(self.context, org_id=org_id)):
                 pass
 
     def _left_out(self, row: Row) -> int:
-        """How many of a row, a delivery or a group, the decision cannot be applied to."""
+        """Return how many deliveries of a row or group the decision does not apply to."""
         match self.action:
             case Action.RESEND_DELIVERY:
                 return int(row["unsendable"])
@@ -261,10 +262,10 @@ def decide(
     provider_id: str | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> tuple[list[Delivery], list[str]]:
-    """Decide about deliveries, as they were read; those that moved since are left out.
+    """Decide about deliveries; those that changed since they were read are skipped.
 
-    The answer is what was decided, and the queues of the jobs that waited for it. The caller
-    announces these after the commit.
+    Returns the decided deliveries and the queues of the jobs that waited for them. The caller
+    announces these queues after the commit.
     """
     made = DECISIONS[action]
     if not deliveries:

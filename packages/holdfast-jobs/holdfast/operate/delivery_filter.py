@@ -1,4 +1,4 @@
-"""Which deliveries an operator lists or decides about: one filter for both."""
+"""The filter of deliveries for listings and decisions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _TEXTS = ("channel", "reason", "recipient", "subject")
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFilter:
-    """Which deliveries; what is left out matches every one.
+    """Which deliveries; a field that is None matches every one.
 
     *reason* is why a delivery is held, failed or dropped, such as ``unknown``. A *subject* that
-    ends with ``*`` is a prefix. *since* and *until* are about the time a delivery was created.
+    ends with ``*`` is a prefix. *since* and *until* refer to the creation time of a delivery.
     """
 
     org_id: str | None = None
@@ -35,19 +35,19 @@ class DeliveryFilter:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The conditions, without what was left out."""
+        """The conditions that are set."""
         found = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: value for name, value in found.items() if value is not None}
 
     def __str__(self) -> str:
-        """For the audit and for errors, which name no recipient: that may be an address."""
+        """Text for the audit and for errors, without the recipient, which may be an address."""
         return ", ".join(
             name if name == "recipient" else f"{name}={str(value)[:100]!r}"
             for name, value in self.given.items()
         )
 
     def check(self) -> DeliveryFilter:
-        """The same, read; raises InvalidAction with every bad field."""
+        """Return the filter in stored form; raises InvalidAction with every bad field."""
         bad: dict[str, str] = {}
         read: dict[str, Any] = dict(self.given)
         for name in _TEXTS:
@@ -72,7 +72,7 @@ class DeliveryFilter:
         return DeliveryFilter(**read)
 
     def params(self, org_id: str | None) -> dict[str, Any]:
-        """The parameters of a statement that filters; *org_id* is the only tenant it looks at."""
+        """Return the parameters of a filtering statement; *org_id* restricts it to one tenant."""
         subject: str | None = self.subject
         prefix: str | None = None
         if subject is not None and subject.endswith("*"):

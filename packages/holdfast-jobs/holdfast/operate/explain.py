@@ -1,4 +1,4 @@
-"""Explain: the one reason why a job is where it is, and what has to happen next."""
+"""Explain: the reason for a job's state, and what has to happen next."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from holdfast.store import Row, Statements, Tx
 
 SQL = Statements("holdfast.operate", "explain.sql")
 
-# Late requests to cancel an ended job are events too; so many are looked past.
+# Late cancel requests for an ended job are events too; this many are skipped.
 TURNS = 50
 
 __all__ = ["Explanation", "Reason", "explain_job"]
 
 
 def explain_job(context: OperatorContext, job_id: str) -> Explanation:
-    """Why a job is where it is. Another tenant's job is not found."""
+    """Explain a job's state. Raises JobNotFound for another tenant's job."""
     org_id, job_id = locate_job(context, Action.LOOK, job_id)
     extensions = context.migrated_extensions
 
@@ -50,7 +50,7 @@ def explain_job(context: OperatorContext, job_id: str) -> Explanation:
 
 
 def _ask(tx: Tx, situation: Situation, extensions: Sequence[Extension]) -> ExtensionReasons:
-    """What the first extension says that knows something of the job."""
+    """Return the reasons of the first extension that knows the job."""
     for extension in extensions:
         reasons = extension.explain(tx, situation)
         if reasons is not None and reasons != NO_REASONS:
@@ -59,7 +59,7 @@ def _ask(tx: Tx, situation: Situation, extensions: Sequence[Extension]) -> Exten
 
 
 def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
-    """What is known of a job, in a fixed number of statements on one snapshot."""
+    """Read everything about a job, in a fixed number of statements on one snapshot."""
     job = tx.maybe(SQL.find_subject, org_id=org_id, id=job_id)
     if job is None:
         raise JobNotFound(job_id)
@@ -72,7 +72,7 @@ def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
         case State.QUEUED:
             known |= _look_around(tx, Situation(job, settings))
         case State.FAILED:
-            # The failure of a replay is written to the item of the job that it repeats.
+            # The failure of a replay is recorded in the dead letter of the original job.
             of = {"org_id": org_id, "job_id": job["replay_of"] or job_id}
             letter, replay = tx.maybe(LETTERS.find_letter, **of), tx.maybe(SQL.find_replay, **of)
             known["letter"] = None if letter is None else DeadLetter.from_row(letter)
@@ -83,7 +83,7 @@ def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
 
 
 def _look_at_deliveries(tx: Tx, org_id: str, job_id: str) -> list[Row]:
-    """What of its deliveries is not sent, of those it intended and those it was posted for."""
+    """Return the unsent deliveries that the job intended or was enqueued for."""
     own = {"org_id": org_id, "id": job_id}
     found = tx.maybe(SQL.find_posted, **own)
     ids = [] if found is None else decode(found["payload"]).get("deliveries", [])
@@ -91,11 +91,11 @@ def _look_at_deliveries(tx: Tx, org_id: str, job_id: str) -> list[Row]:
 
 
 def _look_around(tx: Tx, waiting: Situation) -> dict[str, Any]:
-    """What may stand in a waiting job's way."""
+    """Read the limits, workers and jobs that may hold up a waiting job."""
     job = waiting.job
     lane = {"queue": waiting.queue, "org_id": job["org_id"], "limit_key": job["limit_key"]}
     ahead = 0
-    # What has come due and is not yet in its lane has nobody before it that could be counted.
+    # A due job that is not promoted yet has no position in its backlog.
     if job["not_before_at"] is None:
         ahead = tx.one(SQL.count_ahead, **lane, turn=job["turn"], limit=AHEAD)["ahead"]
     return {
@@ -107,7 +107,7 @@ def _look_around(tx: Tx, waiting: Situation) -> dict[str, Any]:
 
 
 def _runs_of(tx: Tx, waiting: Situation) -> Mapping[str, datetime | None]:
-    """The runs that would take the job, and when each of them is due."""
+    """Return the runs that would claim the job, and when each is due."""
     names = _runs_for(waiting)
     if not names:
         return {}
@@ -120,7 +120,7 @@ def _runs_for(waiting: Situation) -> list[str]:
     return [
         name
         for name, run in waiting.settings.runs.items()
-        # A run of ours or of an extension has its own work and takes no other job.
+        # A built-in run or a run of an extension claims no other jobs.
         if built_in_run(name) is None
         and waiting.queue in run.queues
         and (not run.job_types or waiting.job["job_type"] in run.job_types)

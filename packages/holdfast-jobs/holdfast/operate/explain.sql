@@ -1,7 +1,7 @@
--- What explains where a job is. An operator may ask about any tenant's job; what is read of other
--- tenants are counts, rules and workers.
+-- Queries that explain a job's state. An operator may explain any tenant's job; of other tenants
+-- only counts, rules and workers are read.
 
--- find_subject :maybe — the job without what is private in it, archived or not, and what time it is
+-- find_subject :maybe — the job without its private columns, archived or not, and the current time
 SELECT id, org_id, job_type, state, queue, origin_queue, stage, limit_key, turn, attempt_count,
        max_attempts, not_before_at, lease_expires_at, claimed_at, claimed_by, cancel_requested_at,
        provider_batch_id, CAST(routing_decision AS text) AS routing_decision, replay_of, error_class,
@@ -12,7 +12,7 @@ SELECT id, org_id, job_type, state, queue, origin_queue, stage, limit_key, turn,
 FROM holdfast.job_record AS job
 WHERE org_id = :org_id AND id = :id;
 
--- list_turns :many — what made it wait or end, newest first
+-- list_turns :many — the events that made it wait or end, newest first
 SELECT name, attempt, actor_type, actor_id, at, detail
 FROM holdfast.job_event
 WHERE org_id = :org_id AND job_id = :id
@@ -20,7 +20,7 @@ WHERE org_id = :org_id AND job_id = :id
 ORDER BY id DESC
 LIMIT :limit;
 
--- find_limits :one — crosses tenants: the rules under which it waits, and what is in their buckets
+-- find_limits :one — crosses tenants: the rules that apply to it, and their token buckets
 SELECT queue.paused_at, queue.paused_by, queue.pause_reason, queue.max_running,
        queue.max_running_per_tenant, queue.rate_count, queue.rate_seconds, queue.tokens,
        {ms_since(queue.refilled_at)} AS refilled_ms,
@@ -42,7 +42,7 @@ SELECT coalesce(sum(CASE WHEN queue = :queue THEN 1 ELSE 0 END), 0) AS in_queue,
 FROM holdfast.job
 WHERE state = 'processing' AND lease_expires_at >= {now};
 
--- count_ahead :one — those of its own tenant under its key that go first, counted no further than :limit
+-- count_ahead :one — jobs of its tenant and key that are ahead of it, counted up to :limit
 SELECT count(*) AS ahead
 FROM (SELECT 1 FROM holdfast.claimable AS job
       WHERE job.queue = :queue AND job.limit_key = :limit_key AND job.org_id = :org_id
@@ -57,17 +57,17 @@ JOIN holdfast.schedule AS schedule ON schedule.run_name = runs.name
 WHERE schedule.paused_at IS NULL
 GROUP BY schedule.run_name;
 
--- find_replay :maybe — the replay of a dead letter that is under way
+-- find_replay :maybe — the replay of a dead letter that is in progress
 SELECT replay_job_id FROM holdfast.dead_letter_replay
 WHERE org_id = :org_id AND job_id = :job_id AND ended_at IS NULL;
 
--- find_posted :maybe — which deliveries a job of the outbox makes: its payload is ids and no more
+-- find_posted :maybe — the deliveries of an outbox job: its payload contains only ids
 SELECT CAST(payload AS text) AS payload FROM holdfast.job_record
 WHERE org_id = :org_id AND id = :id AND job_type = 'outbox.deliver';
 
--- count_deliveries :many — what of a job's deliveries is not sent, by channel and state
--- A job's are those that it intended, and those that it was posted for. Of those that were tried,
--- how many have a try that nobody knows the end of.
+-- count_deliveries :many — the unsent deliveries of a job, by channel and state
+-- These are the deliveries that it intended, and those that it was enqueued for. Of the attempted
+-- ones, also how many have an attempt with an unknown outcome.
 SELECT open.channel, open.state, count(*) AS deliveries,
        sum(CASE WHEN open.attempts > 0 THEN 1 ELSE 0 END) AS tried,
        sum(open.is_unsure) AS unsure,

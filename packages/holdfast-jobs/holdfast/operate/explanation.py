@@ -1,4 +1,4 @@
-"""What is known of a job, and the explanation that is made of it. Pure."""
+"""The facts about a job, and the explanation made from them. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.store import Row
 
 
 class Reason(StrEnum):
-    """Why a job is where it is."""
+    """The reason for a job's state."""
 
     NOT_DUE = "not_due"
     QUEUE_PAUSED = "queue_paused"
@@ -52,9 +52,9 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a job is where it is, in one *line*, and what has to happen *next*.
+    """The reason for a job's state in one *line*, and what has to happen *next*.
 
-    *until* is when that happens by itself, if that is known; *facts* are what the line is made of.
+    *until* is when that happens without action, if known; *facts* are the values in the line.
     """
 
     job_id: str
@@ -68,7 +68,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that is known of a job at one moment."""
+    """All facts about a job at one moment."""
 
     job: Row
     settings: Settings
@@ -77,12 +77,12 @@ class Situation:
     running: Row = field(default_factory=dict)
     ahead: int = 0
     workers: Sequence[WorkerRow] = ()
-    # The runs that serve the queue, and when each of them is due.
+    # The runs that serve the queue, and when each is due.
     runs: Mapping[str, datetime | None] = field(default_factory=dict)
-    # Its deliveries that are not sent, counted by channel and state.
+    # Its unsent deliveries, counted by channel and state.
     deliveries: Sequence[Row] = ()
     letter: DeadLetter | None = None
-    # The replay of the letter that is under way.
+    # The replay of the dead letter that is in progress.
     replay_job_id: str | None = None
 
     @property
@@ -95,7 +95,7 @@ class Situation:
 
     @property
     def queue(self) -> str:
-        """Where it waits, or will wait: what is parked goes to the queue it was meant for."""
+        """The queue where it waits or will wait: a parked job returns to its original queue."""
         deferred = self.state is State.QUEUED and self.job["not_before_at"] is not None
         return str(self.job["origin_queue" if deferred else "queue"])
 
@@ -104,7 +104,7 @@ class Situation:
         return None if value is None else read_instant(value)
 
     def last(self, *names: str) -> tuple[Row | None, Mapping[str, Any]]:
-        """The newest event of one of these names, and its detail."""
+        """Return the newest event with one of these names, and its detail."""
         for event in self.turns:
             if event["name"] in names:
                 return event, decode(event["detail"]) if event["detail"] else {}
@@ -118,10 +118,10 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class ExtensionReasons:
-    """What an extension says of a job, for two places in the order of reasons.
+    """The reasons of an extension, for two places in the order of reasons.
 
-    *before* is said before the job's time, its queue and its workers are looked at; *instead* is
-    said instead of looking for a worker, and of a job that is claimed or submitted.
+    *before* precedes the checks of the job's time, queue and workers. *instead* replaces the search
+    for a worker, and applies to a claimed or submitted job.
     """
 
     before: Explanation | None = None

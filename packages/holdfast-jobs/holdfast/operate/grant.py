@@ -1,7 +1,7 @@
-"""Grant: let handlers use the application's own tables.
+"""Grants: let handlers use the application's own tables.
 
-On PostgreSQL a handler runs as holdfast_tenant inside ``job.transaction()``, which may use no table
-of the application until somebody grants it. SQLite has no roles, and nothing to grant.
+On PostgreSQL a handler runs as holdfast_tenant inside ``job.transaction()``. That role can use no
+table of the application until it is granted. SQLite has no roles, and nothing to grant.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONGEST_REASON = 500
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What was, or in a dry run would be, granted on one table."""
+    """The grants on one table, or in a dry run the grants that would be made."""
 
     table: str
     role: str
@@ -44,10 +44,10 @@ def grant_tables(
     dry_run: bool = False,
     reason: str = "",
 ) -> list[Granted]:
-    """Grant a role of Holdfast what it lacks on these tables: all of them or none.
+    """Grant a role of Holdfast the missing privileges on these tables: all of them or none.
 
-    Their schemas and the sequences of their columns are included. Where the database has no roles,
-    nothing is done and nothing comes back.
+    Their schemas and the sequences of their columns are included. A database without roles changes
+    nothing and returns an empty list.
     """
     context.check(Action.GRANT, org_id=None, subject="store:all")
     wanted = _read_privileges(to, privileges)
@@ -114,7 +114,7 @@ def _apply(tx: Tx, context: OperatorContext, table: Table, one: Granted, reason:
         return
     for statement in one.statements:
         tx.command(statement)
-    # A GRANT without the right to grant may be a warning only.
+    # A GRANT without the grant option may only raise a warning.
     if list_grants(tx, table, one.role, one.privileges):
         raise RuleBroken("grant", "the login has no right to grant this")
     detail = {"to": one.role, "privileges": list(one.privileges), "role": context.role}

@@ -44,7 +44,7 @@ class JobFilter:
     queue: str | None = None
 
     def check(self) -> JobFilter:
-        """The same in stored form; raises InvalidAction with every bad field."""
+        """Return the filter in stored form; raises InvalidAction with every bad field."""
         checks = {"org_id": uuid, "state": word(State), "job_type": name, "queue": name}
         return read_filter(self, checks)
 
@@ -85,7 +85,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class EventNote:
-    """What audit enrichment added to an event of a job."""
+    """A note that audit enrichment added to an event of a job."""
 
     event_id: int
     event_name: str
@@ -120,7 +120,7 @@ class JobCount:
     InvalidAction,
     checks={
         "wanted": instance(JobFilter),
-        # Checked by the verb, so that a refusal is audited, or by the enqueue itself.
+        # Checked by the method, so that a refusal is audited, or by the enqueue itself.
         **dict.fromkeys(("enqueue.job_type", "payload", "enqueue.org_id", "reason"), anything),
     },
 )
@@ -153,7 +153,8 @@ class Jobs:
         return page_of([JobRow.from_row(row) for row in rows], limit, lambda job: job.id)
 
     def get(self, job_id: str) -> JobView:
-        """One job with its timeline and its dead letter. Another tenant's job is not found."""
+        """One job with its timeline and its dead letter. Raises JobNotFound for another tenant's
+        job."""
         org_id, job_id = locate_job(self.context, Action.LOOK, job_id)
         return self.context.store.read(lambda tx: _view(tx, org_id, job_id))
 
@@ -167,7 +168,7 @@ class Jobs:
         return tuple(JobCount(row["state"], row["queue"], row["jobs"]) for row in rows)
 
     def explain(self, job_id: str) -> Explanation:
-        """Say why a job is in its state, and what has to happen next."""
+        """Explain why a job is in its state, and what has to happen next."""
         return explain_job(self.context, job_id)
 
     def cancel(self, job_id: str, *, reason: str) -> CancelAnswer:

@@ -1,4 +1,4 @@
--- list_jobs :many — newest first; a tenant's own, page by page
+-- list_jobs :many — the jobs of a tenant, newest first, page by page
 SELECT id, org_id, project_id, job_type, category, state, queue, origin_queue, stage, priority,
        attempt_count, max_attempts, not_before_at, created_at, updated_at, finished_at, last_error,
        error_class
@@ -22,7 +22,7 @@ WHERE id < :before
 ORDER BY id DESC
 LIMIT :limit;
 
--- count_jobs :many — a tenant's own, by state and queue
+-- count_jobs :many — the jobs of a tenant, by state and queue
 SELECT state, queue, count(*) AS jobs
 FROM holdfast.job_record
 WHERE org_id = :org_id

@@ -1,4 +1,4 @@
-"""Limit keys: the cap and rate of something that jobs share, such as a provider.
+"""Limit keys: the cap and rate of a shared resource, such as a provider.
 
 A key serves every tenant, so a context of one tenant is refused.
 """
@@ -41,7 +41,7 @@ class KeyRule:
         "after": text,
         "name": name,
         "wanted": instance(RuleFilter),
-        # Checked by the verb, so that a refusal is audited.
+        # Checked by the method, so that a refusal is audited.
         "reason": anything,
     },
 )
@@ -71,7 +71,7 @@ class LimitKeys:
         return known[0] if known else KeyRule(name)
 
     def set(self, name: str, *, reason: str, **changes: Unpack[KeyOptions]) -> KeyRule:
-        """Change the cap or the rate of a key; they override what code declares."""
+        """Change the cap or the rate of a key; the change overrides the code."""
         reason = self._admit(name, reason)
         if not changes or set(changes) - set(KeySettings.__slots__):
             known = ", ".join(KeySettings.__slots__)

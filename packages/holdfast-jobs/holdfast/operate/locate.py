@@ -1,4 +1,4 @@
-"""Whose job is it? Operators have an id; a tenant's own people find only what is theirs."""
+"""Finds the tenant of a job by its id; members of a tenant find only their own jobs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from holdfast.store import Tx
 
 
 def locate_job(context: OperatorContext, action: Action, job_id: str) -> tuple[str, str]:
-    """The tenant and the id of a job that *context* may do *action* to.
+    """Return the tenant and the id of a job that *context* may do *action* on.
 
-    Raises JobNotFound alike for an id that nobody has and for another tenant's, and Forbidden for
-    a role that may not. What is refused is audited, but for a mere look of who may see everything.
+    Raises JobNotFound for an unknown id and for another tenant's job, and Forbidden for a role
+    without permission. Refusals are audited, except for reads by an actor who may see every tenant.
     """
     subject = f"job:{job_id[:100]}"
     try:
@@ -39,5 +39,5 @@ def _org_of(tx: Tx, context: OperatorContext, job_id: str) -> str | None:
         if row is None:
             return None
         org_id = str(row["org_id"])
-    # An id of the audit may be a queue's or a schedule's.
+    # An id in the audit may belong to a queue or a schedule.
     return None if tx.maybe(JOB_SQL.find_job, org_id=org_id, id=job_id) is None else org_id

@@ -1,8 +1,8 @@
 """The nouns of the operator API, found by name.
 
 A noun is a class that is constructed with an :class:`OperatorContext` and whose public methods are
-its verbs. Extensions add theirs with ``Extension.nouns``. One that has the name of a noun of the
-core is a subclass of it, and adds verbs. A noun is imported at first use.
+its actions. Extensions add theirs with ``Extension.nouns``. An extension's noun with the name of a
+core noun is a subclass of it, and adds methods. A noun is imported at first use.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ _PLACES: dict[str, str] = {
 
 
 def names(extensions: Iterable[Extension] | None = None) -> list[str]:
-    """The nouns of the core and of *extensions* in order; without any, of the installed ones."""
+    """Return the nouns of the core and of *extensions* in order; by default of the installed
+    ones."""
     return sorted(_places(extensions))
 
 
 def find(name: str, extensions: Iterable[Extension] | None = None) -> type[Any] | None:
-    """The class of a noun, imported now; None if there is no such noun."""
+    """Import and return the class of a noun; None if there is no such noun."""
     place = _places(extensions).get(name)
     if place is None:
         return None

@@ -1,4 +1,4 @@
-"""The operator API: every verb of every face, for one actor in one role."""
+"""The operator API for one actor in one role."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
         "shown": whole(),
         "tables": each(text),
         "to": text,
-        # Checked by the verb, so that a refusal is audited.
+        # Checked by the method, so that a refusal is audited.
         "reason": anything,
     },
 )
 class Operator:
-    """What the actor of *context* can see and do.
+    """The operator API for the actor of *context*.
 
     Each noun is an attribute: ``operator.jobs``, ``operator.queues`` and so on. The nouns come from
     :mod:`holdfast.operate.nouns`, so a distribution can add its own.
@@ -72,7 +72,8 @@ class Operator:
             raise AttributeError(f"The operator API has no noun {name!r}.")
         for extension in self.context.available_extensions:
             if name in extension.nouns and name not in nouns.names(()):
-                # Its tables may be missing: an embedded database gets them, others are refused.
+                # Its tables may be missing: an embedded database creates them, others raise an
+                # error.
                 self.context.app.extensions.find_named(extension.name)
         found = noun(self.context)
         setattr(self, name, found)
@@ -87,7 +88,7 @@ class Operator:
         return self.context.store.dialect.has_roles
 
     def explain(self, job_id: str) -> Explanation:
-        """Say why a job is in its state, and what has to happen next."""
+        """Explain why a job is in its state, and what has to happen next."""
         return explain_job(self.context, job_id)
 
     def cancel(self, job_id: str, *, reason: str) -> CancelAnswer:

@@ -46,23 +46,23 @@ class Page(Sequence[T], Generic[T]):
 
 
 def page_of(found: Sequence[T], limit: int, cursor: Callable[[T], Any]) -> Page[T]:
-    """*found* as a page of at most *limit* items. Read *limit* + 1 rows: the last one is not shown.
+    """Return *found* as a page of at most *limit* items. Read *limit* + 1 rows.
 
-    It says that there is a following page, which begins after the last item shown.
+    The extra row shows that there is a following page, which begins after the last item shown.
     """
     items = tuple(found[:limit])
     return Page(items, str(cursor(items[-1])) if len(found) > limit else None)
 
 
 def check_limit(limit: int) -> int:
-    """How many rows a page may have; raises InvalidAction."""
+    """Return the validated page size; raises InvalidAction."""
     if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
         raise InvalidAction({"limit": f"must be a whole number from 1 to {LONGEST_PAGE}"})
     return limit
 
 
 def read_filter(wanted: F, checks: Mapping[str, Check]) -> F:
-    """The same filter with its fields in stored form; raises InvalidAction with every bad field.
+    """Return the filter with its fields in stored form; raises InvalidAction with every bad field.
 
     A field that is None matches everything and is not checked.
     """
@@ -84,7 +84,7 @@ def read_filter(wanted: F, checks: Mapping[str, Check]) -> F:
 
 
 def one_of(*words: str) -> Check:
-    """One of these words."""
+    """One of these values."""
 
     def check(value: object) -> str:
         if not isinstance(value, str) or value not in words:
@@ -95,7 +95,7 @@ def one_of(*words: str) -> Check:
 
 
 def read_id(name: str, value: object) -> str:
-    """The id in its stored form; raises InvalidAction."""
+    """Return the id in its stored form; raises InvalidAction."""
     try:
         return read_uuid(value)
     except ValueError as exc:

@@ -1,6 +1,6 @@
-"""The long-running processes that a person starts: a dispatcher, and workers under a supervisor.
+"""The long-running processes: a dispatcher, and workers under a supervisor.
 
-They run jobs of every tenant with the rights of the process, so no role is checked here.
+They run jobs of every tenant with the permissions of the process, so no role is checked here.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ __all__ = [
 
 
 def make_dispatcher(app: Scheduling, *, concurrency: int, async_concurrency: int) -> Dispatcher:
-    """A dispatcher for the schedules that *app* declares, which are written to the store first."""
+    """Return a dispatcher for the schedules of *app*, which are written to the store first."""
     sync_schedules(app)
     return Dispatcher(app, concurrency=concurrency, async_concurrency=async_concurrency)
 
 
 def dispatch_all(dispatcher: Dispatcher) -> Mapping[str, int]:
-    """Fire everything that is due, pass by pass, until nothing is or it drains; what was done."""
+    """Fire everything that is due, pass by pass, until nothing is or it drains; return the
+    counts."""
     total = PassCounts(more=True)
     while total.more and not dispatcher.is_draining:
         total.more = False
@@ -73,15 +74,15 @@ def dispatching(app: OperatedApp, worker: Worker, dispatcher: Dispatcher) -> Ite
 
 
 def supervise(app: OperatedApp, command: Callable[[str, int], list[str]], *, processes: int) -> int:
-    """Run worker processes until they end; the exit code.
+    """Run worker processes until they end; return the exit code.
 
-    *command* gives the arguments of the process with this worker id at this place.
+    *command* returns the arguments of the process with this worker id and index.
     """
     return Supervisor(app.store, command, processes=processes, events=app.events).run()
 
 
 def read_queues(app: OperatedApp, given: str | None) -> list[str]:
-    """The queues of a comma-separated list, by default all. Raises UnknownQueue."""
+    """Parse a comma-separated list of queues, by default all. Raises UnknownQueue."""
     if given is None:
         return app.known_queues
     names = [name.strip() for name in given.split(",") if name.strip()]

@@ -20,7 +20,7 @@ from holdfast.operate.page import Page, check_limit, page_of, read_filter
 from holdfast.operate.refusal import InvalidAction
 from holdfast.store import Row
 
-# Jobs on it are listed as dead letters.
+# Its jobs are listed as dead letters.
 _HIDDEN = "q:deadletter"
 
 
@@ -31,7 +31,7 @@ class QueueFilter:
     is_paused: bool | None = None
 
     def check(self) -> QueueFilter:
-        """The same; raises InvalidAction."""
+        """Return the validated filter; raises InvalidAction."""
         return read_filter(self, {"is_paused": flag})
 
 
@@ -70,10 +70,10 @@ class QueueView:
     InvalidAction,
     checks={
         "after": text,
-        # An unknown name is an UnknownQueue.
+        # An unknown name raises UnknownQueue.
         "name": identifier,
         "wanted": instance(QueueFilter),
-        # Checked by the verb, so that a refusal is audited.
+        # Checked by the method, so that a refusal is audited.
         "reason": anything,
     },
 )
@@ -107,7 +107,7 @@ class OperatorQueues:
         return self._read()[name]
 
     def set(self, name: str, *, reason: str, **changes: Unpack[QueueOptions]) -> QueueView:
-        """Change some rules of a queue; the others stay. They override what code declares."""
+        """Change some rules of a queue; the others stay. The change overrides the code."""
         reason = self._admit(Action.SET_QUEUE, name, reason)
         queues = self.context.app.queues
         if not changes:

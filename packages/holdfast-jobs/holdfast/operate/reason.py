@@ -1,4 +1,4 @@
-"""The one reason why a job is where it is, decided from what is known of it. Pure."""
+"""Determines the reason for a job's state from the facts. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOTHING = "Nothing: it has ended."
 
 
 def reason_of(situation: Situation, told: ExtensionReasons = NO_REASONS) -> Explanation:
-    """The one reason, by precedence; *told* is what an extension says of the job."""
+    """Return the reason by precedence; *told* are the reasons of an extension."""
     match situation.state:
         case State.QUEUED:
             return why_waiting(situation, told)
@@ -74,7 +74,7 @@ def _running(s: Situation) -> Explanation:
     lease = timedelta(seconds=s.settings.lease_seconds)
     if owner is not None:
         lease = timedelta(milliseconds=owner.lease_ms)
-    # Renewed at a third of its length, a lease never has less than half of it left.
+    # A lease is renewed at a third of its length, so a healthy one has at least half of it left.
     is_late = lease_until - s.now < lease / 2
     line = (
         f"Runs since {utc(s.at('claimed_at'))} on worker {job['claimed_by']}, stage"
@@ -156,7 +156,7 @@ def _failed(s: Situation) -> Explanation:
     failed = f"Failed at {utc(s.at('finished_at'))} with {job['error_class']}"
     facts = {"error_class": job["error_class"], "stage": job["stage"], **_ended(s)}
     if letter is None:
-        # Only a row that came past the database's own rules looks like this.
+        # Only a row that bypassed the database's rules looks like this.
         return s.explain(
             Reason.DEAD_LETTER,
             f"{failed}, and there is no dead letter of it.",

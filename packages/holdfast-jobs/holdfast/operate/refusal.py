@@ -1,20 +1,20 @@
-"""Why an operator's wish is refused.
+"""Errors of the operator API.
 
 * HoldfastError
   x InvalidArgument
-    + InvalidAction          what an operator asked for is wrong; names every bad field
+    + InvalidAction          an argument is invalid; names every bad field
   x NotFound
-    + LetterNotFound         there is no dead letter of this job
-    + NothingMatches         no dead letter fits the filter
+    + LetterNotFound         the job has no dead letter
+    + NothingMatches         no item matches the filter
     + BatchNotFound          there is no such provider batch
     + TableNotFound          the database has no table of this name
   x Conflict
-    + StaleVersion           somebody else changed the item since it was read
-    + StepRefused            the item does not stand where this step begins
+    + StaleVersion           the item was changed since it was read
+    + StepRefused            the item's state does not allow this step
       - LetterEnded          it was resolved, discarded or fixed forward
-      - NeverReplayed        jobs of this kind are never replayed
-    + BatchRefused           the batch does not stand where this can be done to it
-    + DeliveryRefused        the delivery does not stand where this can be decided
+      - NeverReplayed        jobs of this type are never replayed
+    + BatchRefused           the batch's state does not allow this action
+    + DeliveryRefused        the delivery's state does not allow this decision
 """
 
 from __future__ import annotations

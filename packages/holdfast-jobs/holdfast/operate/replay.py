@@ -1,7 +1,7 @@
-"""Replay: the job of a dead letter once more, as another job that begins where the first failed.
+"""Replay: enqueue the job of a dead letter again, as a new job that begins at the failed stage.
 
-The item, the job, what it takes over and the audit are one transaction of a fixed number of
-statements, for one item or for many.
+The item, the job, its copied stages and the audit are written in one transaction with a fixed
+number of statements, for one item or for many.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.store.caller_connection import run
 
 SQL = Statements("holdfast.operate", "dead_letter.sql")
 
-# What a replay has in common with the job that it repeats, word for word.
+# Columns that a replay copies from the job that it repeats.
 _SHARED = (
     *("org_id", "project_id", "job_type", "category", "actor_type", "actor_id", "request_id"),
     *("correlation_id", "priority", "limit_key", "traceparent", "routing_decision", "origin_queue"),
@@ -32,7 +32,7 @@ _SHARED = (
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """Replays that were made, and what to tell of them after the commit."""
+    """The replays of a transaction, and the events to emit after its commit."""
 
     made: tuple[Mapping[str, Any], ...]
     batch: InsertRows
@@ -48,7 +48,7 @@ class Replays:
 
 
 def step_of(letter: DeadLetter, to_state: DeadLetterState, **changes: Any) -> dict[str, Any]:
-    """The row that takes a letter one step on; what is not changed stays."""
+    """Return the row that takes a letter one step further; other columns stay."""
     return {
         "tenant": letter.org_id,
         "letter_id": letter.job_id,
@@ -76,7 +76,8 @@ def make_replays(
     full_restart: bool,
     detail: Mapping[str, Any] | None = None,
 ) -> Replays:
-    """Replay those of *letters* that still stand as they were read; *ids* are for the jobs."""
+    """Replay those of *letters* that have not changed since they were read; *ids* are for the
+    jobs."""
     steps = [step_of(letter, DeadLetterState.REPLAYING, replays=1) for letter in letters]
     taken = tx.many(SQL.step_letters, steps=steps)
     batch = InsertRows()
@@ -114,7 +115,7 @@ def make_replays(
 def _add(
     batch: InsertRows, source: Row, replay_id: str, context: OperatorContext, *, full_restart: bool
 ) -> dict[str, Any]:
-    """Add the job that repeats *source* to the batch; the replay's own row comes back."""
+    """Add the job that repeats *source* to the batch; return the row of the replay."""
     begin = _begin(source, context, full_restart=full_restart)
     due = source["scheduled_for"]
     batch.shared.append(
@@ -155,7 +156,7 @@ def _add(
 
 
 def _begin(source: Row, context: OperatorContext, *, full_restart: bool) -> dict[str, Any]:
-    """Where the replay begins, with the budget of that stage."""
+    """Return the first stage of the replay, with the budget of that stage."""
     if full_restart:
         handler = context.registry.get(source["job_type"])
         return {

@@ -32,7 +32,7 @@ class RunFilter:
     name: str | None = None
 
     def check(self) -> RunFilter:
-        """The same; raises InvalidAction."""
+        """Return the validated filter; raises InvalidAction."""
         return read_filter(self, {"name": name})
 
 
@@ -45,7 +45,7 @@ class RunFilter:
         "max_jobs": whole(1),
         "run_id": anything,
         "wanted": instance(RunFilter),
-        # Checked by the verb, so that a refusal is audited.
+        # Checked by the method, so that a refusal is audited.
         "reason": anything,
     },
 )
@@ -87,10 +87,10 @@ class OperatorRuns:
         concurrency: int = 10,
         async_concurrency: int = 200,
     ) -> BoundedRun:
-        """A run to perform, for callers that drain it on a signal. Nothing is written yet.
+        """Prepare a run, for callers that drain it on a signal. Nothing is written yet.
 
-        *by_timer* says that no person asks: the run is not audited and needs no reason.
-        *max_jobs* replaces ``max_jobs_per_run`` of its profile.
+        *by_timer* marks a run without a person: it is not audited and needs no reason. *max_jobs*
+        replaces ``max_jobs_per_run`` of its profile.
         """
         action, subject = Action.START_RUN, f"run:{name}"
         self.context.check(action, org_id=None, subject=subject)

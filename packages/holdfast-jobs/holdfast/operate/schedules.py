@@ -54,7 +54,7 @@ class ScheduleFilter:
     set_by: str | None = None
 
     def check(self) -> ScheduleFilter:
-        """The same; raises InvalidAction with every bad field."""
+        """Return the validated filter; raises InvalidAction with every bad field."""
         return read_filter(self, {"is_paused": flag, "set_by": one_of("operator", "code")})
 
 
@@ -129,7 +129,7 @@ class NextTick:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """What a schedule that was triggered set off."""
+    """The result of a triggered schedule."""
 
     name: str
     job_id: str | None = None
@@ -141,10 +141,10 @@ class Fired:
     checks={
         "after": text,
         "count": whole(1, 1_000),
-        # An unknown name is a ScheduleNotFound, one of a new schedule an InvalidSchedule.
+        # An unknown name raises ScheduleNotFound, an invalid new name InvalidSchedule.
         "name": identifier,
         "wanted": instance(ScheduleFilter),
-        # Checked by the verb, so that a refusal is audited.
+        # Checked by the method, so that a refusal is audited.
         "reason": anything,
     },
 )
@@ -225,19 +225,20 @@ class Schedules:
         return found
 
     def pause(self, name: str, *, reason: str) -> bool:
-        """Fire nothing until it is resumed. False if it is paused already."""
+        """Pause a schedule until it is resumed. False if it is paused already."""
         reason = self._admit(Action.PAUSE_SCHEDULE, name, reason)
         store, actor = self.context.store, self.context.actor
         return rows.pause_schedule(store, name, actor=actor, reason=reason)
 
     def resume(self, name: str, *, reason: str) -> bool:
-        """Fire again; the catch-up policy decides about missed ticks. False if it is not paused."""
+        """Resume a schedule; the catch-up policy handles missed ticks. False if it is not
+        paused."""
         reason = self._admit(Action.PAUSE_SCHEDULE, name, reason)
         store, actor = self.context.store, self.context.actor
         return rows.resume_schedule(store, name, actor=actor, reason=reason)
 
     def trigger(self, name: str, *, reason: str) -> Fired:
-        """Fire a schedule once, now, whether or not it is paused. Its next tick stays.
+        """Fire a schedule once, now, even if it is paused. Its next tick does not change.
 
         A job is enqueued. A run is performed here, and its report is in the run log.
         """

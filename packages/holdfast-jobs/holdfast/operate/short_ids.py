@@ -1,7 +1,7 @@
-"""Short ids: the beginning of an id, as long as no other id begins like it.
+"""Short ids: unique prefixes of ids.
 
-People read and type the beginning of a UUID. Commands print the shortest prefix that names one row
-and accept any prefix that does. Other callers of the operator API use whole ids.
+People read and type the beginning of a UUID. Commands print the shortest unique prefix and accept
+any unique prefix. Other callers of the operator API use whole ids.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.store import Statement, Statements
 
 SQL = Statements("holdfast.operate", "short_ids.sql")
 
-# Fewer characters would be a guess. UUIDv7 ids begin with their time: 13 characters are one
+# Shorter prefixes would be guesses. UUIDv7 ids begin with a timestamp: 13 characters are one
 # millisecond.
 SHORTEST = 4
 SHOWN = 13
-# Candidates that an error lists.
+# The number of candidates that an error lists.
 CANDIDATES = 5
 
 _WHOLE = "00000000-0000-0000-0000-000000000000"
@@ -31,7 +31,7 @@ _PREFIX = re.compile(r"[0-9a-f-]+")
 
 @dataclass(frozen=True, slots=True)
 class IdSpace:
-    """The ids of one kind of row. *beside* is left out where no index is in order of ids."""
+    """The ids of one kind of row. *beside* is omitted if no index is in order of ids."""
 
     what: str
     find: Statement
@@ -45,11 +45,11 @@ TENANTS = IdSpace("tenant", SQL.find_tenants, SQL.find_tenants_beside)
 
 
 class UnknownPrefix(NotFound):
-    """No id begins like this."""
+    """No id begins with this prefix."""
 
 
 def resolve_id(context: OperatorContext, space: IdSpace, text: str) -> str:
-    """The one id that begins with *text*. Raises UnknownPrefix or InvalidAction."""
+    """Return the only id that begins with *text*. Raises UnknownPrefix or InvalidAction."""
     prefix = text.lower()
     if not _is_prefix(prefix):
         raise InvalidAction(
@@ -57,7 +57,7 @@ def resolve_id(context: OperatorContext, space: IdSpace, text: str) -> str:
         )
     if len(prefix) == len(_WHOLE):
         return prefix
-    # Candidates may be of any tenant.
+    # Candidates may belong to any tenant.
     context.check(Action.LOOK, org_id=None, subject=f"{space.what}:{prefix}")
     rows = context.store.many(
         space.find,
@@ -84,7 +84,7 @@ def _is_prefix(text: str) -> bool:
 
 
 def short_ids(context: OperatorContext, space: IdSpace, ids: Iterable[str]) -> dict[str, str]:
-    """The shortest prefix that names each of *ids*, with at least the characters of its time."""
+    """Return the shortest unique prefix of each of *ids*, with at least its timestamp."""
     listed = sorted(set(ids))
     if not listed:
         return {}
@@ -106,5 +106,5 @@ def short_ids(context: OperatorContext, space: IdSpace, ids: Iterable[str]) -> d
 
 
 def _shared(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """Return the length of the common prefix."""
     return next((at for at, letter in enumerate(one) if letter != other[at]), len(one))

@@ -1,4 +1,5 @@
--- find_jobs :many — crosses tenants: ids of jobs in a range; the audit knows also those that are gone
+-- find_jobs :many — crosses tenants: ids of jobs in a range; the audit also has those of pruned
+-- jobs
 SELECT DISTINCT job_id AS id FROM holdfast.job_event
 WHERE job_id >= :low AND job_id <= :high
 ORDER BY job_id

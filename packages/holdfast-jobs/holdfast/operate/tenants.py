@@ -1,6 +1,6 @@
 """Tenants: their weight and cap over all queues.
 
-A tenant's own people may read its rule. Only an admin of all tenants changes one.
+Members of a tenant may read its rule. Only an admin of all tenants can change one.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class RuleFilter:
     set_by: str | None = None
 
     def check(self) -> RuleFilter:
-        """The same; raises InvalidAction."""
+        """Return the validated filter; raises InvalidAction."""
         return read_filter(self, {"set_by": one_of("operator", "code")})
 
 
 @dataclass(frozen=True, slots=True)
 class TenantRule:
-    """The rule of one tenant. *set_by* is None where neither code nor an operator set one."""
+    """The rule of one tenant. *set_by* is None if neither code nor an operator set one."""
 
     org_id: str
     settings: TenantSettings
@@ -54,7 +54,7 @@ class TenantRule:
     checks={
         "after": text,
         "wanted": instance(RuleFilter),
-        # Checked by the verb, so that a refusal is audited.
+        # Checked by the method, so that a refusal is audited.
         "reason": anything,
         "org_id": anything,
     },
@@ -91,7 +91,7 @@ class Tenants:
         return known[0] if known else TenantRule(org_id, TenantSettings(), None)
 
     def set(self, org_id: str, *, reason: str, **changes: Unpack[TenantOptions]) -> TenantRule:
-        """Change the weight or the cap of a tenant; they override what code declares."""
+        """Change the weight or the cap of a tenant; the change overrides the code."""
         org_id, reason = self._admit(org_id, reason)
         if not changes or set(changes) - set(TenantSettings.__slots__):
             known = ", ".join(TenantSettings.__slots__)
@@ -124,7 +124,7 @@ class Tenants:
 
 
 def _tenant(org_id: object) -> str:
-    """The id in its stored form; raises ConfigError."""
+    """Return the id in its stored form; raises ConfigError."""
     found = org_id.lower() if isinstance(org_id, str) else org_id
     if not is_valid(UUID, found):
         refuse("No tenant has such a rule", [error_message("org_id", found, UUID)])

@@ -1,4 +1,4 @@
-"""Why a job waits for its deliveries: for a channel, or for a person. Pure."""
+"""Why a job waits for its deliveries: for a channel, or for an operator. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RECONCILER = "outbox_reconciler"
 
 
 def why_undelivered(s: Situation, due_at: datetime) -> Explanation | None:
-    """What keeps a job that looks again at *due_at* from being done with its deliveries."""
+    """Return what prevents a job that is due at *due_at* from completing its deliveries."""
     held = [row for row in s.deliveries if row["state"] == "held"]
     pending = [row for row in s.deliveries if row["state"] == "pending"]
     if held:
@@ -44,7 +44,7 @@ def why_undelivered(s: Situation, due_at: datetime) -> Explanation | None:
 
 
 def _refused(s: Situation, due_at: datetime, count: int, row: Row) -> Explanation:
-    """The channel refuses us: its circuit is open, and no attempt is charged."""
+    """The channel rejects requests: its circuit is open, and attempts do not count."""
     channel, code = row["channel"], row["refusal"]
     return s.explain(
         Reason.CHANNEL_REFUSED,
@@ -59,7 +59,7 @@ def _refused(s: Situation, due_at: datetime, count: int, row: Row) -> Explanatio
 
 
 def _untried(s: Situation, due_at: datetime, pending: Sequence[Row]) -> Explanation | None:
-    """The outbox's own job looked after them, and their channel could not be used there."""
+    """The outbox job processed them, but could not use their channel."""
     last, _ = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
     if s.job["job_type"] != DELIVER or not pending or last is None or last["name"] != "job.snoozed":
         return None
@@ -90,7 +90,7 @@ def _held(s: Situation, due_at: datetime, count: int, channel: str) -> Explanati
 
 
 def undecided(s: Situation) -> str:
-    """What a person has to do about deliveries that are held; empty if none is."""
+    """Return the operator's next step for held deliveries; empty if none is held."""
     count = sum(row["deliveries"] for row in s.deliveries if row["state"] == "held")
     if not count:
         return ""
@@ -102,7 +102,7 @@ def undecided(s: Situation) -> str:
 
 
 def still_open(s: Situation) -> str:
-    """What a job that has ended leaves to be delivered, for the end of a line."""
+    """Return the open deliveries of an ended job, as the end of a sentence."""
     words = [
         f"{count} {word}"
         for word in ("pending", "held", "failed")

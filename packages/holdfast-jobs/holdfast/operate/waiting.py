@@ -1,7 +1,7 @@
 """Why a waiting job waits. Pure.
 
-The reasons are asked in the order in which they stand in the way: its time, the pause of its queue,
-a worker for it, the caps, the rate, and then only its turn.
+The reasons are checked in order of precedence: its due time, the pause of its queue, a worker for
+it, the caps, the rate, and finally its position.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from holdfast.operate.explanation import (
 from holdfast.operate.undelivered import why_undelivered
 from holdfast.store import Row
 
-# A job is told its place no further than this.
+# The maximum position that is counted.
 AHEAD = 1_000
 
 
 def why_waiting(s: Situation, told: ExtensionReasons = NO_REASONS) -> Explanation:
-    """The one reason of a queued job; *told* is what an extension says of it."""
+    """Return the reason of a queued job; *told* are the reasons of an extension."""
     job, due_at = s.job, s.at("not_before_at")
     if job["cancel_requested_at"] is not None:
         return s.explain(
@@ -87,7 +87,7 @@ def _not_due(s: Situation, due_at: datetime, why: str, detail: Mapping[str, Any]
 
 
 def why_paused(s: Situation) -> Explanation | None:
-    """Whether an operator has paused its queue."""
+    """Return the reason if an operator has paused its queue."""
     paused_at = s.limits["paused_at"]
     if paused_at is None:
         return None
@@ -217,7 +217,7 @@ def _rated(s: Situation) -> Explanation | None:
 
 
 def _tokens(limits: Row, prefix: str) -> float:
-    """What a claim would find in the bucket now, as refill_queue and refill_keys count it."""
+    """Return the tokens that a claim would find now, as refill_queue and refill_keys count them."""
     count, seconds = limits[f"{prefix}rate_count"], limits[f"{prefix}rate_seconds"]
     since_ms = limits[f"{prefix}refilled_ms"]
     if since_ms is None:

@@ -1,7 +1,8 @@
 -- Only PostgreSQL has roles and privileges.
 
 -- find_denied :many — crosses tenants: tables behind a name that a role was refused, with the
--- rights it lacks A sequence resolves to the tables whose columns it fills.
+-- rights it lacks
+-- A sequence resolves to the tables whose columns it fills.
 SELECT namespace.nspname AS schema_name, found.relname AS table_name,
        CASE WHEN found.relname = :name THEN (
            SELECT string_agg(wanted.word, '+' ORDER BY wanted.place)
@@ -53,7 +54,8 @@ WHERE found.relname = :name
            ELSE namespace.nspname = :schema END;
 
 -- list_grants :many — crosses tenants: GRANT statements for the privileges that a role lacks on a
--- table Privileges of PUBLIC do not count, because they may be revoked for other reasons.
+-- table
+-- Privileges of PUBLIC do not count, because they may be revoked for other reasons.
 WITH target AS (
     SELECT found.oid, found.relname, found.relnamespace, namespace.nspname, namespace.nspacl,
            namespace.nspowner, found.relacl, found.relowner, grantee.oid AS role_id,

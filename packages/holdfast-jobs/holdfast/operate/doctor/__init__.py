@@ -1,4 +1,4 @@
-"""The doctor: looks for what is wrong with a store and its workers, and says what helps."""
+"""The doctor: finds problems of a store and its workers, and reports the remedies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database under the tables: is what was acknowledged safe, and can old rows be removed?"""
+"""Checks of the database: durability, connections, clock, old transactions and bloat."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PINS = 20
 
 
 def check_schema(context: CheckContext) -> Iterator[Finding]:
-    """Whether the tables are those that this code was written for."""
+    """Check that the tables match this code."""
     check = "schema"
     try:
         rows = context.many(SQL.list_migrations)
@@ -68,12 +68,12 @@ def check_schema(context: CheckContext) -> Iterator[Finding]:
 
 
 def _components(rows: Sequence[Row]) -> list[str]:
-    """The extensions that are in the database."""
+    """Return the extensions that are in the database."""
     return sorted({row["component"] for row in rows} - {CORE.name})
 
 
 def check_settings(context: CheckContext) -> Iterator[Finding]:
-    """Whether an acknowledged commit stays, and whether somebody cleans up."""
+    """Check durability and vacuum settings."""
     found = {row["name"]: str(row["setting"]) for row in context.many(SQL.read_settings)}
     yield from _durability(found)
     yield from _timeouts(found, context)
@@ -97,7 +97,7 @@ def check_settings(context: CheckContext) -> Iterator[Finding]:
         yield Finding("autovacuum", OK, "Autovacuum is on.")
 
 
-# setting → what it must be, what follows if it is not, and the remedy.
+# setting → required value, consequence otherwise, and remedy.
 _MUST = {
     "fsync": ("on", "a crash of the machine can destroy the database", "fsync = on"),
     "full_page_writes": (
@@ -201,7 +201,7 @@ def _version(version: str | None) -> Iterator[Finding]:
     if version is None:
         return
     numbers = [int(part) for part in version.split(".")]
-    # Two older lines were mended, too.
+    # Two older release lines have the fix too.
     mended = {50: [3, 50, 7], 44: [3, 44, 6]}
     if numbers >= mended.get(numbers[1], [3, 51, 3]):
         yield Finding("version", OK, f"SQLite {version}.")
@@ -216,7 +216,7 @@ def _version(version: str | None) -> Iterator[Finding]:
 
 
 def check_connections(context: CheckContext) -> Iterator[Finding]:
-    """Whether there is room for more connections, and for more notifications."""
+    """Check the remaining capacity for connections and notifications."""
     for row in context.many(SQL.count_connections):
         used, most = row["used"], row["most"]
         seen = f"{used} of {most} connections of {row['whose']} are in use."
@@ -246,7 +246,7 @@ def check_connections(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_clock(context: CheckContext) -> Iterator[Finding]:
-    """Whether this machine and the store agree about the time."""
+    """Check the clock offset between this machine and the store."""
     clock = context.store.clock
     began = clock.now()
     now = read_clock(context.store)
@@ -266,7 +266,7 @@ def check_clock(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_transactions(context: CheckContext) -> Iterator[Finding]:
-    """What keeps dead rows from being removed."""
+    """Check for transactions that prevent the removal of dead rows."""
     check, quiet = "transactions", True
     longest = length(context.limits.transaction.total_seconds())
     pins = context.many(SQL.list_pins, limit=PINS)
@@ -328,7 +328,7 @@ def _pin(row: Row, context: CheckContext) -> Severity:
 
 
 def check_bloat(context: CheckContext) -> Iterator[Finding]:
-    """Whether dead rows pile up, and how far the freezing of old ones is."""
+    """Check for accumulated dead rows and transaction id wraparound."""
     limits = context.limits
     bloated = context.many(SQL.list_bloat, dead=limits.dead_rows, share=limits.dead_share)
     for row in bloated:

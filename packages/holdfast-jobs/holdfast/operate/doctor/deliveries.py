@@ -1,4 +1,4 @@
-"""The outbox: is anybody not told what they should be, and does somebody have to decide?"""
+"""Checks of the outbox: stuck deliveries, and deliveries that need a decision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OK, NOTICE, WARNING, PROBLEM = Severity
 
 
 def check_deliveries(context: CheckContext) -> Iterator[Finding]:
-    """Deliveries that only a person can move, and those that nobody goes on with."""
+    """Check for deliveries that need an operator, and for due ones that are not processed."""
     limits = context.limits
     held = context.many(SQL.count_held, limit=limits.count)
     for row in held:
@@ -57,7 +57,7 @@ def check_deliveries(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_channels(context: CheckContext) -> Iterator[Finding]:
-    """Channels that something is to go out by and that cannot be used from here."""
+    """Check for channels that have pending deliveries and cannot be used from here."""
     rows = context.many(SQL.list_channels, limit=context.limits.count)
     channels = ConfiguredChannels(context.settings, clock=context.store.clock)
     circuits = context.many(SQL.list_channel_circuits, limit=context.limits.count)
@@ -77,7 +77,7 @@ def check_channels(context: CheckContext) -> Iterator[Finding]:
 
 
 def _circuit(row: Row) -> Finding:
-    """A channel that refuses us needs a person; one that is away comes back by itself."""
+    """A rejected channel needs an operator; an unavailable one recovers without action."""
     channel, until = row["channel"], f"{read_instant(row['open_until']):%F %T} UTC"
     who = f"The channel {channel}" if row["whole"] else f"Addresses of the channel {channel}"
     waits = f"{row['deliveries']} deliveries wait"

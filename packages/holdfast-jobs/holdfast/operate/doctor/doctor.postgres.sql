@@ -1,14 +1,14 @@
--- What the database says of itself differs altogether between the two.
+-- Statements that differ between the two databases.
 
--- read_settings :many — crosses tenants: what decides whether an acknowledged commit stays
--- What the session would have by itself: this very transaction has limits of its own.
+-- read_settings :many — crosses tenants: the durability settings
+-- The defaults of the session: this transaction has its own limits.
 SELECT name, reset_val AS setting FROM pg_settings
 WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names',
                'idle_in_transaction_session_timeout', 'statement_timeout', 'autovacuum',
                'track_counts')
 ORDER BY name;
 
--- count_connections :many — crosses tenants: how many of the connections that there may be are in use
+-- count_connections :many — crosses tenants: used connections and their limits
 SELECT 'the server' AS whose, CAST((SELECT sum(numbackends) FROM pg_stat_database) AS bigint) AS used,
        CAST(current_setting('max_connections') AS integer)
        - CAST(current_setting('superuser_reserved_connections') AS integer) AS most
@@ -20,10 +20,12 @@ UNION ALL
 SELECT 'this role', (SELECT count(*) FROM pg_stat_activity WHERE usename = current_user), rolconnlimit
 FROM pg_roles WHERE rolname = current_user AND rolconnlimit >= 0;
 
--- read_notifications :many — crosses tenants: how full the queue of notifications is; full, it stops commits
+-- read_notifications :many — crosses tenants: usage of the notification queue; a full queue blocks
+-- commits
 SELECT pg_notification_queue_usage() AS used;
 
--- list_pins :many — crosses tenants: what keeps dead rows from being removed, the oldest first
+-- list_pins :many — crosses tenants: transactions and slots that prevent the removal of dead rows,
+-- oldest first
 SELECT * FROM (
     SELECT 'session' AS kind,
            'pid ' || pid || coalesce(' of ' || usename, '') || coalesce(', ' || state, '') AS what,
@@ -32,7 +34,7 @@ SELECT * FROM (
     FROM pg_stat_activity
     WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
       AND (datname = current_database() OR backend_type = 'walsender')
-      -- Autovacuum's snapshot is short, and PostgreSQL disregards it when it removes rows.
+      -- Autovacuum's snapshot is short, and PostgreSQL ignores it when it removes rows.
       AND backend_type IS DISTINCT FROM 'autovacuum worker'
     UNION ALL
     SELECT 'prepared', 'prepared transaction ' || gid,
@@ -46,7 +48,8 @@ SELECT * FROM (
 ORDER BY seconds DESC NULLS LAST, transactions DESC
 LIMIT :limit;
 
--- list_idle :many — crosses tenants: sessions of Holdfast in a transaction that has stood still for so long
+-- list_idle :many — crosses tenants: sessions of Holdfast that have been idle in a transaction for
+-- too long
 SELECT pid, CAST(EXTRACT(EPOCH FROM clock_timestamp() - state_change) AS double precision) AS seconds,
        coalesce(host(client_addr), 'this machine') AS client,
        (SELECT count(*) FROM pg_stat_activity AS other
@@ -59,7 +62,7 @@ WHERE application_name = 'holdfast' AND datname = current_database()
 ORDER BY seconds DESC
 LIMIT :limit;
 
--- list_bloat :many — crosses tenants: tables with more dead rows than they should have
+-- list_bloat :many — crosses tenants: tables with too many dead rows
 SELECT relname AS name, n_live_tup AS live, n_dead_tup AS dead,
        greatest(last_vacuum, last_autovacuum) AS vacuumed_at
 FROM pg_stat_user_tables
@@ -67,17 +70,17 @@ WHERE schemaname = 'holdfast' AND n_dead_tup >= :dead
   AND n_dead_tup > CAST(:share AS double precision) * n_live_tup
 ORDER BY n_dead_tup DESC;
 
--- list_unvacuumed :many — crosses tenants: tables that autovacuum was told to leave alone
+-- list_unvacuumed :many — crosses tenants: tables with autovacuum disabled
 SELECT relname AS name FROM pg_class
 WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'holdfast')
   AND reloptions && ARRAY['autovacuum_enabled=false', 'autovacuum_enabled=off']
 ORDER BY relname;
 
--- read_wraparound :many — crosses tenants: how many transactions ago everything was frozen
+-- read_wraparound :many — crosses tenants: the age of the oldest unfrozen transaction
 SELECT greatest(age(datfrozenxid), mxid_age(datminmxid)) AS transactions
 FROM pg_database WHERE datname = current_database();
 
--- find_file :many — crosses tenants: where the database lies, and how much of it is free
+-- find_file :many — crosses tenants: the location of the database file, and its free space
 SELECT '' AS file, 0 AS pages, 0 AS free_pages, 0 AS page_size WHERE FALSE;
 
 -- list_unbound_logins :many — crosses tenants: the engine's own login, if row-level security does not apply to it
@@ -85,7 +88,7 @@ SELECT role.rolname AS name
 FROM pg_catalog.pg_roles AS role
 WHERE role.rolname = session_user AND (role.rolsuper OR role.rolbypassrls);
 
--- list_refused_tables :many — crosses tenants: tables that jobs died of, because handlers may not use them
+-- list_refused_tables :many — crosses tenants: tables without grants that caused jobs to fail
 SELECT namespace.nspname || '.' || found.relname AS table_name, count(*) AS jobs
 FROM holdfast.dead_letter AS letter
 JOIN pg_catalog.pg_class AS found

@@ -1,12 +1,12 @@
--- What the doctor looks at: the database itself, then what stands in Holdfast's tables. Where one
--- database has no such thing, its statement finds nothing. Ages inside PostgreSQL are by its own
--- clock; what Holdfast wrote is as old as {now} says.
+-- Queries of the doctor: first the database itself, then Holdfast's tables. If a feature does not
+-- exist in a database, its statement returns no rows. Ages of PostgreSQL's own records use the
+-- server's clock; ages of Holdfast's records use {now}.
 
--- list_migrations :many — crosses tenants: what was applied
+-- list_migrations :many — crosses tenants: the applied migrations
 SELECT component, version, name FROM holdfast.migration ORDER BY component, version;
 
--- list_waiting :many — crosses tenants: which queues have work, and for how long their oldest job waits
--- What waits for the batch lane waits for no worker.
+-- list_waiting :many — crosses tenants: queues with waiting jobs, and the age of the oldest
+-- Jobs that wait for batch processing do not wait for a worker.
 WITH RECURSIVE queues (name) AS (
     SELECT (SELECT job.queue FROM holdfast.claimable AS job
             ORDER BY job.queue, job.limit_key LIMIT 1)
@@ -41,7 +41,7 @@ WHERE found.since IS NOT NULL
 GROUP BY found.name
 ORDER BY found.name;
 
--- list_run_times :many — crosses tenants: how long the newest jobs that succeeded were claimed
+-- list_run_times :many — crosses tenants: the run times of the newest successful jobs
 SELECT ended.job_type, {ms_since(started.at)} - {ms_since(ended.at)} AS ran_ms
 FROM (SELECT newest.id, newest.job_id, newest.job_type, newest.at
       FROM (SELECT id, job_id, job_type, at, name FROM holdfast.job_event
@@ -52,7 +52,7 @@ WHERE started.id = (SELECT max(begun.id) FROM holdfast.job_event AS begun
                     WHERE begun.job_id = ended.job_id AND begun.name = 'job.started'
                       AND begun.id < ended.id);
 
--- count_stale :one — crosses tenants: leases that ran out and that nobody rescues, counted no further than :limit
+-- count_stale :one — crosses tenants: expired leases that were not rescued, counted up to :limit
 SELECT count(*) AS jobs, max({ms_since(stale.lease_expires_at)}) AS late_ms
 FROM (SELECT job.lease_expires_at FROM holdfast.job AS job
       WHERE state = 'processing' AND lease_expires_at < {later(-CAST(:grace_ms AS bigint))}
@@ -60,19 +60,19 @@ FROM (SELECT job.lease_expires_at FROM holdfast.job AS job
       ORDER BY lease_expires_at
       LIMIT :limit) AS stale;
 
--- count_letters :one — crosses tenants: dead letters that wait for somebody, counted no further than :limit
+-- count_letters :one — crosses tenants: open dead letters, counted up to :limit
 SELECT count(*) AS letters, min(old.created_at) AS oldest_at
 FROM (SELECT created_at FROM holdfast.dead_letter
       WHERE ended_at IS NULL AND created_at < {later(-CAST(:age_ms AS bigint))}
       ORDER BY created_at, job_id
       LIMIT :limit) AS old;
 
--- list_paused :many — crosses tenants: queues that somebody paused and perhaps forgot
+-- list_paused :many — crosses tenants: queues that have been paused for long
 SELECT name, paused_at, paused_by, pause_reason FROM holdfast.queue
 WHERE paused_at < {later(-CAST(:age_ms AS bigint))}
 ORDER BY paused_at;
 
--- list_late :many — crosses tenants: schedules whose tick is over and was not dealt with
+-- list_late :many — crosses tenants: schedules with an overdue tick
 SELECT schedule.name, schedule.next_fire_at, {ms_since(schedule.next_fire_at)} AS late_ms,
        tick.detail
 FROM holdfast.schedule AS schedule
@@ -83,14 +83,14 @@ WHERE schedule.paused_at IS NULL AND schedule.next_fire_at < {later(-CAST(:late_
 ORDER BY schedule.next_fire_at
 LIMIT :limit;
 
--- find_last_runs :many — crosses tenants: when the runs of these names last began
+-- find_last_runs :many — crosses tenants: the last start of the runs of these names
 SELECT runs.name, (SELECT max(run.started_at) FROM holdfast.worker_run AS run
                    WHERE run.name = runs.name AND run.outcome IS DISTINCT FROM 'skipped')
            AS started_at
 FROM {rows runs: name text};
 
 
--- count_held :many — crosses tenants: deliveries that wait for a person, by channel
+-- count_held :many — crosses tenants: deliveries that wait for an operator, by channel
 SELECT held.channel, count(*) AS deliveries, min(held.updated_at) AS since
 FROM (SELECT delivery.channel, delivery.updated_at FROM holdfast.delivery AS delivery
       WHERE delivery.state = 'held'
@@ -99,7 +99,7 @@ FROM (SELECT delivery.channel, delivery.updated_at FROM holdfast.delivery AS del
 GROUP BY held.channel
 ORDER BY held.channel;
 
--- count_undelivered :many — crosses tenants: deliveries that are due and that nobody goes on with
+-- count_undelivered :many — crosses tenants: due deliveries that are not being processed
 SELECT late.channel, count(*) AS deliveries,
        sum(CASE WHEN late.attempts > 0 THEN 1 ELSE 0 END) AS tried,
        max({ms_since(late.since)}) AS waits_ms
@@ -115,7 +115,7 @@ FROM (SELECT delivery.channel, delivery.attempts,
 GROUP BY late.channel
 ORDER BY late.channel;
 
--- list_channels :many — crosses tenants: the channels that something waits for
+-- list_channels :many — crosses tenants: the channels with pending deliveries
 SELECT waiting.channel, count(*) AS deliveries
 FROM (SELECT delivery.channel FROM holdfast.delivery AS delivery
       WHERE delivery.state = 'pending'
@@ -123,7 +123,8 @@ FROM (SELECT delivery.channel FROM holdfast.delivery AS delivery
 GROUP BY waiting.channel
 ORDER BY waiting.channel;
 
--- list_channel_circuits :many — crosses tenants: channels that refuse us or are away, and what waits for them
+-- list_channel_circuits :many — crosses tenants: channels with an open circuit, and their pending
+-- deliveries
 SELECT circuit.channel, circuit.kind, min(circuit.code) AS code, count(*) AS circuits,
        sum(CASE WHEN circuit.endpoint = '' THEN 1 ELSE 0 END) AS whole,
        min(circuit.opened_at) AS opened_at, min(circuit.open_until) AS open_until,

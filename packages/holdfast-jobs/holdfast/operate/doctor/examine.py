@@ -1,4 +1,4 @@
-"""Examine: every look once, each on its own, so that what one may not see harms no other."""
+"""Runs every check of the doctor independently, so that a failed query does not affect others."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _WORKERS: Mapping[str, DoctorCheck] = {
 def examine(
     context: OperatorContext, limits: Limits | None = None, *, probes: bool = False
 ) -> list[Finding]:
-    """What was found, in the order in which it was looked at. For administrators only.
+    """Return the findings in the order of the checks. For administrators only.
 
-    With *probes*, services outside are asked too, a free question each.
+    With *probes*, external services are probed too, with one free request each.
     """
     context.check(Action.DOCTOR, org_id=None, subject="store:all")
     extensions = tuple(context.available_extensions)
     visit = CheckContext(context.store, context.settings, limits or Limits(), extensions)
     found = _run_checks(_DATABASE, visit)
     if any(one.check == "schema" and one.severity is not Severity.OK for one in found):
-        # What is not the schema that this code knows cannot be asked about its contents.
+        # The tables of an unknown schema cannot be queried.
         return found
     found += _run_checks(_WORKERS, visit)
     migrated = context.migrated_extensions

@@ -1,4 +1,4 @@
-"""The file of an SQLite database: where it lies, and how much of it is log or free space."""
+"""Checks of a SQLite file: its file system, and the size of its log and free space."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.operate.doctor.finding import SQL, CheckContext, Finding, Severity
 
 OK = Severity.OK
 
-# Linux says here which file system is mounted where.
+# Linux lists the mounted file systems here.
 MOUNTS = Path("/proc/self/mountinfo")
 # Locks and shared memory reach one machine only; these are shared with others, or with a host.
 # A write takes milliseconds, and a handler's transaction should not take much longer.
@@ -27,7 +27,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def check_file(context: CheckContext) -> Iterator[Finding]:
-    """Whether the file lies on a disk of this machine, and whether it grows for nothing."""
+    """Check that the file is on a local disk, and that it does not grow without need."""
     for row in context.many(SQL.find_file):
         if not row["file"]:
             continue
@@ -94,7 +94,7 @@ def _mounts() -> str:
 
 
 def file_system_of(path: Path, mounts: str) -> str | None:
-    """The kind of file system that *path* lies on, by the longest mount point above it."""
+    """Return the file system type of *path*, by its longest mount point."""
     found: tuple[int, str | None] = (-1, None)
     for line in mounts.splitlines():
         before, dash, after = line.partition(" - ")
@@ -102,7 +102,7 @@ def file_system_of(path: Path, mounts: str) -> str | None:
         if not dash or len(fields) < 5 or not after.split():
             continue
         point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
-        # Of two mounts on one point the later one counts.
+        # Of two mounts on one mount point the later one is active.
         if path.is_relative_to(point) and len(point) >= found[0]:
             found = len(point), after.split()[0]
     return found[1]

@@ -1,4 +1,4 @@
-"""What the doctor finds, and from where on something is a finding."""
+"""The findings of the doctor, and their thresholds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = "Let a dispatcher run it, holdfast worker --dispatch, or do it by hand: ho
 
 
 class Severity(StrEnum):
-    """How bad it is. Only a problem is a reason to be woken."""
+    """The severity of a finding. Only a problem should page an operator."""
 
     OK = "ok"
     NOTICE = "notice"
@@ -30,7 +30,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: what was *seen*, and what helps."""
+    """One result of a check: what was *seen*, and the remedy."""
 
     check: str
     severity: Severity
@@ -41,17 +41,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From where on something is a finding."""
+    """The thresholds of findings."""
 
-    # With a snapshot held open a claim loses four fifths of its pace within a minute.
+    # With a snapshot held open, the claim rate drops by four fifths within a minute.
     transaction: timedelta = timedelta(seconds=60)
     transaction_problem: timedelta = timedelta(minutes=15)
-    # Transactions of Holdfast run one statement after the other; only a handler may think so long.
+    # Transactions of Holdfast do not pause between statements; only a handler may.
     idle: timedelta = timedelta(seconds=10)
     slot_transactions: int = 1_000_000
     dead_rows: int = 10_000
     dead_share: float = 0.5
-    # The server freezes by itself from 200 million on, and stops at two billion.
+    # The server freezes rows from 200 million on, and stops at two billion.
     frozen: int = 500_000_000
     frozen_problem: int = 1_500_000_000
     connections: float = 0.8
@@ -69,14 +69,14 @@ class Limits:
     letter: timedelta = timedelta(days=7)
     pause: timedelta = timedelta(days=1)
     schedule: timedelta = timedelta(minutes=5)
-    # A collector comes every half hour; one turn that was left out is no finding yet.
+    # A collector runs every half hour; one skipped run is not a finding yet.
     batch: timedelta = timedelta(hours=1)
     batch_wait: timedelta = timedelta(hours=1)
-    # The reconciler comes every five minutes.
+    # The reconciler runs every five minutes.
     delivery: timedelta = timedelta(minutes=30)
     batch_files: timedelta = timedelta(days=1)
     unpriced: timedelta = timedelta(days=7)
-    # How far a count counts, and how many events the run times are taken from.
+    # The limit of counts, and the number of events that run times are taken from.
     count: int = 1_000
     events: int = 5_000
 
@@ -99,7 +99,7 @@ DoctorCheck = Callable[[CheckContext], Iterator[Finding]]
 
 
 def last_of(name: str, ran: Mapping[str, Any]) -> str:
-    """When a run last began, as a person reads it."""
+    """Return when a run last began, for display."""
     began = ran.get(name)
     return f"{name} " + (
         "never ran" if began is None else f"last ran at {read_instant(began):%F %T} UTC"
@@ -107,7 +107,7 @@ def last_of(name: str, ran: Mapping[str, Any]) -> str:
 
 
 def length(seconds: float) -> str:
-    """A length as a person reads it."""
+    """Return a duration for display."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:

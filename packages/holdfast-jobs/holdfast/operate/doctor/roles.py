@@ -1,4 +1,4 @@
-"""Rights and roles: may handlers use the tables that they need, and no more?"""
+"""Checks of roles and grants: handlers can use the tables that they need, and no others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SQLITE = (
 
 
 def check_isolation(context: CheckContext) -> Iterator[Finding]:
-    """Whether a handler's SQL can reach rows of another tenant."""
+    """Check that a handler's SQL cannot reach rows of another tenant."""
     if not context.store.dialect.has_roles:
         yield Finding("isolation", OK, _SQLITE)
         return
@@ -72,7 +72,7 @@ def check_isolation(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_grants(context: CheckContext) -> Iterator[Finding]:
-    """Tables of the application that handlers cannot use, or that every tenant's handlers can."""
+    """Check for tables that handlers cannot use, and for tables without tenant isolation."""
     if not context.store.dialect.has_roles:
         return
     refused = context.many(SQL.list_refused_tables, limit=SHOWN)

@@ -1,4 +1,4 @@
-"""Checks of workers, queues, leases, dead letters and schedules: is any work left behind?"""
+"""Checks of workers, queues, leases, dead letters and schedules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START = "Start one: holdfast --app MODULE:NAME worker"
 
 
 def check_workers(context: CheckContext) -> Iterator[Finding]:
-    """Who works, who went without a word, and whose clock is wrong."""
+    """Check for running workers, crashed workers and wrong clocks."""
     workers = context.store.read(list_workers)
     alive = [worker for worker in workers if not worker.is_gone]
     if alive:
@@ -50,7 +50,7 @@ def check_workers(context: CheckContext) -> Iterator[Finding]:
 
 
 def _unrecorded(context: CheckContext, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
-    """Workers that are alive and do not record what their handlers did."""
+    """Check for running workers that do not record outcomes."""
     for worker in alive:
         waits = worker.unsettled_ms / 1000
         if not worker.unsettled or waits < context.limits.unrecorded.total_seconds():
@@ -78,7 +78,7 @@ BESIDE_POOL = 2
 
 
 def _connections(context: CheckContext, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
-    """Whether the server takes all the connections that the workers may open."""
+    """Check that the server accepts all connections that the workers may open."""
     pools = {(worker.host, worker.process_id): worker.pool_size for worker in alive}
     needed = sum(size + BESIDE_POOL for size in pools.values() if size)
     for row in context.many(SQL.count_connections):
@@ -98,7 +98,7 @@ def _told(worker: WorkerRow) -> str:
 
 
 def _leases(context: CheckContext, alive: Sequence[WorkerRow]) -> Iterator[Finding]:
-    """Whether claims last longer than their leases, so that they hang on being renewed."""
+    """Check for claims that last longer than their leases and depend on renewals."""
     longer = {
         worker.longest_type: (worker.longest_ms, worker.lease_ms)
         for worker in alive
@@ -111,7 +111,7 @@ def _leases(context: CheckContext, alive: Sequence[WorkerRow]) -> Iterator[Findi
     for row in context.many(SQL.list_run_times, events=context.limits.events):
         times[row["job_type"]].append(row["ran_ms"])
     for job_type, ran in times.items():
-        # The 99th of a hundred; of fewer the longest.
+        # The 99th percentile; with fewer than a hundred values the maximum.
         usual = sorted(ran)[max(0, len(ran) - 1 - len(ran) // 100)]
         if usual >= lease_ms and job_type not in longer:
             longer[job_type] = round(usual), lease_ms
@@ -130,9 +130,9 @@ def _leases(context: CheckContext, alive: Sequence[WorkerRow]) -> Iterator[Findi
 
 
 def check_queues(context: CheckContext) -> Iterator[Finding]:
-    """Queues that have work and nobody to do it, and those that somebody paused and forgot."""
+    """Check for queues with jobs and no worker, and for queues paused for long."""
     workers = context.store.read(list_workers)
-    # A run of ours or of an extension names every queue, and takes nothing that a worker would.
+    # A built-in run or a run of an extension names every queue, and claims no job of a worker.
     by_run = {
         queue
         for name, run in context.settings.runs.items()
@@ -166,7 +166,7 @@ def check_queues(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_rescue(context: CheckContext) -> Iterator[Finding]:
-    """Leases that ran out, and that nobody rescues."""
+    """Check for expired leases that were not rescued."""
     limits = context.limits
     (row,) = context.many(SQL.count_stale, grace_ms=ms(limits.lease), limit=limits.count)
     if not row["jobs"]:
@@ -189,7 +189,7 @@ def _up_to(count: int, limit: int) -> str:
 
 
 def check_letters(context: CheckContext) -> Iterator[Finding]:
-    """Dead letters that wait for somebody."""
+    """Check for open dead letters."""
     limits = context.limits
     (row,) = context.many(SQL.count_letters, age_ms=ms(limits.letter), limit=limits.count)
     age = length(limits.letter.total_seconds())
@@ -207,7 +207,7 @@ def check_letters(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_schedules(context: CheckContext) -> Iterator[Finding]:
-    """Ticks that are over and that nobody dealt with."""
+    """Check for overdue ticks."""
     limits = context.limits
     rows = context.many(SQL.list_late, late_ms=ms(limits.schedule), limit=limits.count)
     for row in rows:

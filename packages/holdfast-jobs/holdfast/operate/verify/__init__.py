@@ -1,4 +1,4 @@
-"""The invariants of a store: what must be true of it at every moment, checked on one of them."""
+"""The invariants of a store, checked on one snapshot."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""I30 and I38: the schema is the one that this code was written for, and keeps tenants apart.
+"""I30 and I38: the schema matches this code and isolates tenants.
 
-What there must be is read from the migrations themselves, so no list has to be kept beside them.
+The expected objects are read from the migrations, so no separate list is needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RULE = re.compile(r"\b(DROP\s+)?CONSTRAINT\s+(\w+)(?=\s+(?:CHECK|UNIQUE|PRIMARY
 
 @dataclass(slots=True)
 class Made:
-    """What the migrations make, by name."""
+    """The objects that the migrations create, by name."""
 
     trigger: set[str] = field(default_factory=set)
     index: set[str] = field(default_factory=set)
@@ -40,7 +40,7 @@ class Made:
 
 
 def made_by(steps: list[Migration]) -> Made:
-    """What is there after these migrations."""
+    """Return the objects that exist after these migrations."""
     made = Made()
     for migration in steps:
         steps_of, rules_of = _read(migration.text)
@@ -54,7 +54,7 @@ def made_by(steps: list[Migration]) -> Made:
 
 @cache
 def _read(text: str) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
-    """The objects and the rules that a migration creates and drops; a process looks once."""
+    """Return the objects and rules that a migration creates and drops; cached per process."""
     return _STEP.findall(text), _RULE.findall(text)
 
 
@@ -93,7 +93,7 @@ def _find_open(context: VerifyContext) -> Iterator[Violation]:
 
 
 def _find_policies(context: VerifyContext, tables: list[Row]) -> Iterator[Violation]:
-    """Each table lets the engine serve all and a tenant see itself, and nobody else anything."""
+    """Each table lets the engine see all rows and a tenant its own, and no other role any."""
     policies = context.tx.many(SQL.list_policies)
     known = {(row["table_name"], row["name"]): row for row in policies}
     for row in tables:
@@ -125,7 +125,7 @@ def _find_triggers(context: VerifyContext) -> Iterator[Violation]:
 
 
 def _steps(context: VerifyContext) -> list[Migration]:
-    """The migrations of the core and of the extensions that are in the database."""
+    """Return the migrations of the core and of the extensions that are in the database."""
     return after({}, context.tx.dialect, context.components)
 
 

@@ -1,4 +1,4 @@
-"""What a check of the store is, and what it may look at."""
+"""A check of the store, and the snapshot that it reads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from holdfast.store import Component, Statement, Tx
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that is not as it must be.
+    """One violation of an invariant.
 
-    *subject* names it, like ``job:…``; *detail* says what is wrong, and repeats no payload.
+    *subject* names it, like ``job:…``; *detail* describes the problem without repeating a payload.
     """
 
     org_id: str
@@ -44,10 +44,11 @@ class VerifyContext:
     has_others: bool = False
 
     def find(self, statement: Statement, **params: Any) -> Iterator[Violation]:
-        """The violations a statement selects: its columns are org_id, subject and detail.
+        """Yield the violations that a statement selects: its columns are org_id, subject and
+        detail.
 
         Beside *params* it may take ``:org_id`` (NULL for all tenants) and ``:moment``, which is
-        *now* as text. It does not take ``{now}``: the clock goes on while the moment stands still.
+        *now* as text. It does not take ``{now}``: the clock advances during the check.
         """
         given = {"org_id": self.org_id, "moment": write_instant(self.now), **params}
         for row in self.tx.stream(statement, **given):
@@ -84,7 +85,7 @@ def selects(*statements: Statement) -> Find:
 
 
 def join(one: Check, other: Check) -> Check:
-    """A check that an extension adds to: what either finds."""
+    """Return a check that yields the violations of both."""
 
     def find(context: VerifyContext) -> Iterator[Violation]:
         for part in (one, other):

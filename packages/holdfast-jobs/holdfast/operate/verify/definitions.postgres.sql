@@ -1,6 +1,6 @@
--- Each database describes its schema in a catalog of its own.
+-- Each database describes its schema in a different catalog.
 
--- list_definitions :many — crosses tenants: every fact about our schema
+-- list_definitions :many — crosses tenants: all definitions of Holdfast's schema
 WITH own AS (
     SELECT relation.oid, relation.relname AS name, relation.relkind AS kind,
            CASE relation.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'view' WHEN 'S' THEN 'sequence'
@@ -80,7 +80,7 @@ SELECT 'constraint:' || own.name || '.' || rule.conname,
                  CASE WHEN to_jsonb(rule) ->> 'conenforced' = 'false' THEN 'not enforced' END)
 FROM own
 JOIN pg_catalog.pg_constraint AS rule ON rule.conrelid = own.oid
--- Newer versions keep NOT NULL here, too; a column says so itself.
+-- Newer versions also store NOT NULL here; the column already has it.
 WHERE rule.contype IN ('c', 'f', 'p', 'u', 'x')
 UNION ALL
 SELECT 'index:' || made.relname,
@@ -97,7 +97,7 @@ FROM own
 JOIN pg_catalog.pg_trigger AS made ON made.tgrelid = own.oid
 WHERE NOT made.tgisinternal
 UNION ALL
--- What checks foreign keys is named by number; whether it fires is all there is to know.
+-- Triggers of foreign keys are named by number; only whether they are enabled matters.
 SELECT DISTINCT 'trigger:' || own.name || '.' || rule.conname, 'checks a foreign key: ' || CAST(made.tgenabled AS text)
 FROM own
 JOIN pg_catalog.pg_trigger AS made ON made.tgrelid = own.oid
@@ -132,7 +132,7 @@ SELECT 'function:' || routine.name,
                  array_to_string(routine.proconfig, ' '), 'body', {hash(routine.prosrc)})
 FROM routine
 UNION ALL
--- Roles of Holdfast have the rights that the migrations gave, everybody else may at most read.
+-- Roles of Holdfast have the privileges that the migrations granted; other roles may at most read.
 SELECT granted.thing || granted.part || ' ' || granted.privilege_type || ' to '
            || CASE granted.grantee WHEN 0 THEN 'public' ELSE role.rolname END,
        CASE WHEN granted.is_grantable THEN 'granted with grant option' ELSE 'granted' END
@@ -150,7 +150,8 @@ SELECT 'role:' || mine.name,
                  CASE WHEN mine.rolreplication THEN 'replication' END)
 FROM mine
 UNION ALL
--- A role may be a member of the application's own, unless that leads to other tenants' rows.
+-- A role may be a member of the application's roles, unless that gives access to other tenants'
+-- rows.
 SELECT 'role:' || mine.name || ' member of ' || other.rolname, ''
 FROM mine
 JOIN pg_catalog.pg_roles AS other
@@ -164,7 +165,7 @@ FROM (SELECT own.word || ':' || own.name AS thing, own.owner FROM own
       UNION ALL SELECT 'function:' || routine.name, routine.owner FROM routine) AS owned
 JOIN mine ON mine.oid = owned.owner
 UNION ALL
--- Who owns a table may change it past every grant. One role runs all migrations.
+-- The owner of a table may change it regardless of grants. One role runs all migrations.
 SELECT owned.thing || ' owned by ' || role.rolname, 'another owner than the other tables have'
 FROM (SELECT own.word || ':' || own.name AS thing, own.owner FROM own
       UNION ALL SELECT 'function:' || routine.name, routine.owner FROM routine) AS owned
@@ -172,7 +173,7 @@ JOIN pg_catalog.pg_roles AS role ON role.oid = owned.owner
 WHERE owned.owner NOT IN (SELECT mine.oid FROM mine)
   AND owned.owner <> (SELECT own.owner FROM own WHERE own.name = 'migration')
 UNION ALL
--- Sessions that are told so fire no trigger.
+-- With these settings a session fires no triggers.
 SELECT 'setting:' || split_part(word.given, '=', 1) || coalesce(' of ' || role.rolname, ''),
        word.given
 FROM pg_catalog.pg_db_role_setting AS setting

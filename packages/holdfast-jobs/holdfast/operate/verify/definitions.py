@@ -1,9 +1,9 @@
-"""I47: triggers, functions, policies, grants and all other definitions are those of the migrations.
+"""I47: triggers, functions, policies, grants and all other definitions are those of the
+migrations.
 
-On SQLite the migrations run once more in memory, and the words must be the same. PostgreSQL writes
-definitions in its own words, so ``definitions.postgres.txt`` beside the migrations of each
-component holds what a new database says after them; ``make definitions`` writes it, and a test
-keeps it current.
+On SQLite the migrations run again in memory, and the texts must be equal. PostgreSQL normalizes
+definitions, so ``definitions.postgres.txt`` beside the migrations of each component holds those of
+a new database; ``make definitions`` writes it, and a test keeps it current.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _expected: dict[tuple[str, ...], _Expected] = {}
 
 
 def read_definitions(tx: Tx, components: Sequence[Component] = ()) -> dict[str, str]:
-    """What this database says of our schema, by subject."""
+    """Return the definitions of Holdfast's schema in this database, by subject."""
     tx.affected(RUN_SQL.trust_nothing)
     roles = [{"name": name} for name in _roles(tuple(components))]
     return _by_subject(tx.many(SQL.list_definitions, roles=roles))
@@ -44,7 +44,7 @@ def read_definitions(tx: Tx, components: Sequence[Component] = ()) -> dict[str, 
 def expected_definitions(
     dialect: Dialect, components: Sequence[Component] = ()
 ) -> Mapping[str, str]:
-    """What the migrations of the core and of *components* make."""
+    """Return the definitions that the migrations of the core and of *components* create."""
     return _find_expected(dialect, components)[1]
 
 
@@ -67,7 +67,7 @@ def _expect(dialect: Dialect, components: Sequence[Component]) -> _Expected:
 
 
 def _read_file(component: Component) -> dict[str, str] | None:
-    """The definitions of a component; None if it has no file of them."""
+    """Return the definitions of a component; None if it has no file of them."""
     place = resources.files(component.package).joinpath(component.folder, FILE)
     if not place.is_file():
         return None
@@ -76,7 +76,7 @@ def _read_file(component: Component) -> dict[str, str] | None:
 
 
 def write_definitions(found: Mapping[str, str]) -> str:
-    """The text of the file that :func:`expected_definitions` reads."""
+    """Return the text of the file that :func:`expected_definitions` reads."""
     return "".join(f"{subject}\t{found[subject]}\n" for subject in sorted(found))
 
 
@@ -85,22 +85,22 @@ def _by_subject(rows: list[Row]) -> dict[str, str]:
     for row in rows:
         plain = _plain(row["subject"], row["definition"])
         found.setdefault(row["subject"], []).append(plain)
-    # Functions of one name that take other arguments are one subject.
+    # Overloaded functions of one name are one subject.
     return {subject: "; ".join(sorted(parts)) for subject, parts in found.items()}
 
 
 def _plain(subject: str, definition: str) -> str:
-    """A definition without what differs between versions of one database."""
+    """Return a definition without differences between versions of one database."""
     text = " ".join(definition.split())
     if subject.startswith("view:") and " JOIN " not in text:
-        # From version 16 on PostgreSQL names the table of a column only if there are several.
+        # From version 16 on PostgreSQL qualifies columns only if there are several tables.
         text = _TABLE_NAME.sub("", text)
     return text
 
 
 @lru_cache(maxsize=8)
 def _roles(components: tuple[Component, ...]) -> tuple[str, ...]:
-    """The roles that the migrations make."""
+    """Return the roles that the migrations create."""
     steps = after({}, POSTGRES, components)
     return tuple(sorted({name for one in steps for name in _ROLE.findall(one.text)}))
 
@@ -113,9 +113,9 @@ def _find_changed(context: VerifyContext) -> Iterator[Violation]:
         if subject not in found:
             yield Violation(PLATFORM_ORG, subject, "it is missing")
         elif subject not in wanted:
-            # An index that only helps to find rows changes nothing that is written. Objects of an
+            # An index that only speeds up reads does not change what is written. Objects of an
             # extension that is not installed here, or that has no file of definitions, cannot be
-            # told from foreign objects.
+            # distinguished from foreign objects.
             if _HELPER.match(found[subject]) is None and not has_others:
                 yield Violation(PLATFORM_ORG, subject, "the migrations did not make it")
         elif wanted[subject] != found[subject]:

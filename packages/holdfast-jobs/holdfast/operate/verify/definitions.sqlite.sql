@@ -1,6 +1,6 @@
--- Each database describes its schema in a catalog of its own.
+-- Each database describes its schema in a different catalog.
 
--- list_definitions :many — crosses tenants: every fact about our schema
+-- list_definitions :many — crosses tenants: all definitions of Holdfast's schema
 SELECT type || ':' || CASE WHEN substr(name, 1, 9) = 'holdfast_' THEN substr(name, 10) ELSE name END
            AS subject,
        tbl_name || ': ' || sql AS definition

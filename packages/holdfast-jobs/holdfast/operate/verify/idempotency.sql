@@ -1,7 +1,7 @@
 -- The invariants of keys and units, I12 and I13, in the shape of lifecycle.sql.
 
--- find_shared_keys :many — I12, crosses tenants: a key stands for one job, here or in history
--- Within a table the unique index answers; between the two there is none.
+-- find_shared_keys :many — I12, crosses tenants: keys with more than one job, here or in history
+-- Within a table the unique index enforces it; between the two there is none.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'its idempotency key is held twice' AS detail
 FROM holdfast.job AS job
@@ -19,7 +19,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
               WHERE twin.org_id = job.org_id AND twin.idempotency_key = job.idempotency_key
                 AND twin.id <> job.id);
 
--- find_foreign_keys :many — I12, crosses tenants: a key begins with the type and tenant of its job
+-- find_foreign_keys :many — I12, crosses tenants: keys that do not begin with the type and tenant
+-- of their job
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'its idempotency key was made for another type or tenant' AS detail
 FROM holdfast.job_record AS job
@@ -27,7 +28,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND substr(job.idempotency_key, 1, length(job.job_type) + 38)
       <> job.job_type || ':' || CAST(job.org_id AS text) || ':';
 
--- find_shared_units :many — I13, crosses tenants: an execution unit has one job; its replays are others
+-- find_shared_units :many — I13, crosses tenants: execution units with more than one job, not
+-- counting replays
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'its execution unit has another job' AS detail
 FROM holdfast.job AS job
@@ -50,7 +52,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
                 AND twin.unit_key = job.unit_key AND twin.replay_of IS NULL
                 AND twin.id <> job.id);
 
--- find_crowded_units :many — I13, crosses tenants: of the job of a unit and its replays one is alive
+-- find_crowded_units :many — I13, crosses tenants: units of which more than one job or replay is
+-- active
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'it is alive beside another job of its execution unit' AS detail
 FROM holdfast.job AS job

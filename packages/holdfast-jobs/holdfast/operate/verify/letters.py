@@ -1,4 +1,4 @@
-"""I27 and I28: the dead letters of jobs that died, and their replays."""
+"""I27 and I28: the dead letters of failed jobs, and their replays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.store import Statements
 
 SQL = Statements("holdfast.operate.verify", "letters.sql")
 
-# A context is some twenty short fields.
+# A context has about twenty short fields.
 CONTEXT_LIMIT = 16_384
 
 

@@ -1,8 +1,8 @@
 -- The invariants of dead letters, I27 and I28. Each statement selects org_id, subject and detail of
--- what is not as it must be, of one tenant or, if :org_id is NULL, of all.
+-- violations, of one tenant or, if :org_id is NULL, of all.
 
--- find_unwritten :many — I27, crosses tenants: a job that died, and no item tells of it
--- A replay is told of by the item of its original, as long as there is one.
+-- find_unwritten :many — I27, crosses tenants: failed jobs without a dead letter
+-- A replay belongs to the dead letter of its original, as long as there is one.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'it died, and no dead letter tells of it' AS detail
 FROM holdfast.job AS job
@@ -15,7 +15,8 @@ WHERE job.state = 'failed' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = 
            AND NOT EXISTS (SELECT 1 FROM holdfast.dead_letter_replay AS replay
                            WHERE replay.org_id = job.org_id AND replay.replay_job_id = job.id)));
 
--- find_misplaced :many — I27, crosses tenants: an item of a job that did not die, or of a replay
+-- find_misplaced :many — I27, crosses tenants: dead letters of jobs that did not fail, or of
+-- replays
 SELECT letter.org_id, 'dead_letter:' || CAST(letter.job_id AS text) AS subject,
        CASE WHEN job.id IS NULL THEN 'its job is not there'
             WHEN job.state <> 'failed' THEN 'its job did not die'
@@ -27,7 +28,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
        OR EXISTS (SELECT 1 FROM holdfast.dead_letter_replay AS replay
                   WHERE replay.org_id = letter.org_id AND replay.replay_job_id = letter.job_id));
 
--- find_incomplete :many — I27, crosses tenants: an item that does not tell what failed, where and when
+-- find_incomplete :many — I27, crosses tenants: dead letters without the failure, its stage or its
+-- time
 SELECT found.org_id, 'dead_letter:' || CAST(found.job_id AS text) AS subject, found.detail
 FROM (
     SELECT letter.org_id, letter.job_id,
@@ -55,8 +57,8 @@ FROM (
 ) AS found
 WHERE found.detail IS NOT NULL;
 
--- find_unlinked :many — I28, crosses tenants: a replay that does not lead to a job that repeats its own
--- The job may be gone; its audit is not.
+-- find_unlinked :many — I28, crosses tenants: replays without a job that repeats the original
+-- The job may be pruned; its audit is not.
 SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
        CASE WHEN job.id IS NULL
             THEN 'the job of replay ' || CAST(replay.number AS text) || ' was never enqueued'
@@ -81,7 +83,8 @@ WHERE job.replay_of IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_
   AND NOT EXISTS (SELECT 1 FROM holdfast.dead_letter_replay AS replay
                   WHERE replay.org_id = job.org_id AND replay.replay_job_id = job.id);
 
--- find_unexplained :many — I28, crosses tenants: a replay without a person, a reason or an audit event
+-- find_unexplained :many — I28, crosses tenants: replays without an actor, a reason or an audit
+-- event
 SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
        'replay ' || CAST(replay.number AS text) || ' does not say who asked for it, or why' AS detail
 FROM holdfast.dead_letter_replay AS replay
@@ -95,7 +98,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
                         AND {field(event.detail, replay_job_id)}
                             = CAST(replay.replay_job_id AS text)));
 
--- find_strayed :many — I28, crosses tenants: a replay that did not begin at the failed stage, and was not asked to restart
+-- find_strayed :many — I28, crosses tenants: replays that did not begin at the failed stage,
+-- without a full restart
 SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
        'replay ' || CAST(replay.number AS text) || ' began at another stage than it was to' AS detail
 FROM holdfast.dead_letter_replay AS replay
@@ -108,7 +112,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
             WHERE event.job_id = replay.replay_job_id AND event.name = 'job.advanced'
             ORDER BY event.id LIMIT 1), job.stage, replay.stage));
 
--- find_unended :many — I28, crosses tenants: an item or a replay that does not know what became of the job
+-- find_unended :many — I28, crosses tenants: dead letters or replays without the outcome of their
+-- job
 SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
        'replay ' || CAST(replay.number AS text) || ' is ' || coalesce(replay.outcome, 'under way')
            || ', its job is ' || job.state AS detail

@@ -1,4 +1,4 @@
-"""I1 to I10: the way of a job, compared with what its audit tells."""
+"""I1 to I10: the lifecycle of a job, compared with its audit events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from holdfast.store import Statement, Statements
 
 SQL = Statements("holdfast.operate.verify", "lifecycle.sql")
 
-# A rescue comes every rescue interval; two of them, and it is certain that none came. After a start
-# or an outage it first lets live workers renew.
+# A rescue runs once per rescue interval; after two intervals one was certainly missed. After a
+# start or an outage it first lets live workers renew.
 PATIENCE = 2
 
 
@@ -22,7 +22,7 @@ def _find_stale(context: VerifyContext) -> Iterator[Violation]:
 
 
 def find_stale_in(context: VerifyContext, statement: Statement) -> Iterator[Violation]:
-    """What a statement finds whose lease ran out before ``:stale_since``."""
+    """Yield the violations of a statement about leases that expired before ``:stale_since``."""
     settings = context.settings
     seconds = PATIENCE * settings.rescue_seconds + Grace.for_lease(settings.lease_seconds).seconds
     patience = timedelta(seconds=seconds)

@@ -1,11 +1,11 @@
--- The invariants of the way of a job, I1 to I10. Each statement selects what breaks one: the tenant,
--- the subject and what is wrong. With :org_id only that tenant's. Jobs in history count like others.
+-- The invariants of the job lifecycle, I1 to I10. Each statement selects violations: the tenant,
+-- the subject and the detail. With :org_id only those of one tenant. Jobs in history are included.
 --
--- What a job went through is asked of its own events, by the index on their job: the audit outlives
--- the jobs, and nothing is sorted or held that grows with the store. job.failed is no step of its
--- own: it is written together with job.retried or job.deadlettered, and may stand on either side.
+-- The history of a job is read from its own events, by the index on their job: the audit outlives
+-- the jobs, and nothing is sorted or held that grows with the store. job.failed is not a separate
+-- step: it is written together with job.retried or job.deadlettered, in either order.
 
--- find_untold :many — I1, crosses tenants: the row says something else than its audit leads to
+-- find_untold :many — I1, crosses tenants: jobs whose state does not match their event history
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
        'the row says ' || found.state || ', the audit leads to ' || coalesce(found.told, 'nothing')
            AS detail
@@ -31,8 +31,8 @@ FROM (
 ) AS found
 WHERE found.told IS DISTINCT FROM found.state;
 
--- find_leaps :many — I1, crosses tenants: an event that cannot follow the one before it
--- What stands after an end is I3's.
+-- find_leaps :many — I1, crosses tenants: events that cannot follow the previous one
+-- Events after an end belong to I3.
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
        'event ' || CAST(found.wrong AS text) || ' cannot follow the one before it' AS detail
 FROM (
@@ -60,8 +60,8 @@ FROM (
 ) AS found
 WHERE found.wrong IS NOT NULL;
 
--- find_doubled :many — I1, crosses tenants: a stage that advanced twice, or a claim that ended twice
--- Events that name no claim are left to find_leaps.
+-- find_doubled :many — I1, crosses tenants: stages that advanced twice, or claims that ended twice
+-- Events without a claim are left to find_leaps.
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
        'the audit has ' || CAST(found.surplus AS text) || ' outcomes twice' AS detail
 FROM (
@@ -82,7 +82,7 @@ FROM (
 ) AS found
 WHERE found.surplus > 0;
 
--- find_attempts_going_back :many — I2, crosses tenants: attempts begin again only with the next stage
+-- find_attempts_going_back :many — I2, crosses tenants: attempts that restart without a new stage
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
        'event ' || CAST(found.wrong AS text) || ' has a lower attempt than the one before it'
            AS detail
@@ -105,7 +105,8 @@ FROM (
 ) AS found
 WHERE found.wrong IS NOT NULL;
 
--- find_ends :many — I3, crosses tenants: an ended job whose end is not the last step, or not the only end
+-- find_ends :many — I3, crosses tenants: ended jobs whose end is not the last step, or not the only
+-- end
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
        'from its end on the audit has ' || CAST(found.told AS text) || ' steps, not one' AS detail
 FROM (
@@ -126,7 +127,7 @@ FROM (
 ) AS found
 WHERE found.told <> 1;
 
--- find_leases :many — I4, crosses tenants: processing and a lease go together
+-- find_leases :many — I4, crosses tenants: processing jobs without a lease, or others with one
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        CASE WHEN job.state = 'processing' THEN 'it is processing without a whole lease'
             WHEN job.lease_token < 0 THEN 'its lease token is negative'
@@ -138,8 +139,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
        OR (job.state = 'processing') <> (job.lease_expires_at IS NOT NULL)
        OR job.lease_token < CASE WHEN job.state = 'processing' THEN 1 ELSE 0 END);
 
--- find_stale :many — I5, crosses tenants: nobody has come for a claim whose lease ran out
--- Claims of the batch lane are for batch processing to bring back, and to check.
+-- find_stale :many — I5, crosses tenants: expired leases that were not rescued
+-- Batch processing rescues and checks its own claims.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'its lease ran out and no rescue has come; ' || coalesce(job.claimed_by, 'nobody')
            || ' had it' AS detail
@@ -148,7 +149,7 @@ WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {
   AND job.limit_key <> '~batch'
   AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
 
--- find_miscounted :many — I6, crosses tenants: attempts that are not those the audit charged
+-- find_miscounted :many — I6, crosses tenants: attempts that differ from those in the audit
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
        CAST(found.attempt_count AS text) || ' attempts of ' || CAST(found.max_attempts AS text)
            || ' are charged, the audit says ' || CAST(found.told AS text) AS detail
@@ -167,7 +168,8 @@ FROM (
 WHERE found.told <> found.attempt_count
    OR found.attempt_count NOT BETWEEN 0 AND found.max_attempts;
 
--- find_miscounted_stages :many — I6, crosses tenants: a finished stage has the attempt that finished it
+-- find_miscounted_stages :many — I6, crosses tenants: finished stages with another attempt than the
+-- one that finished them
 -- A stage without an event was finished by the job that this one replays.
 SELECT found.org_id, 'job:' || CAST(found.job_id AS text) AS subject,
        'stage ' || found.stage || ' counts ' || CAST(found.attempts AS text)
@@ -188,7 +190,7 @@ FROM (
 ) AS found
 WHERE found.told <> found.attempts;
 
--- find_tokens :many — I7, crosses tenants: every claim raised the token by one, and nothing else did
+-- find_tokens :many — I7, crosses tenants: tokens that do not equal the number of claims
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
        'its lease token is ' || CAST(found.lease_token AS text) || ', the audit has '
            || CAST(found.told AS text) || ' claims' AS detail
@@ -202,7 +204,7 @@ FROM (
 ) AS found
 WHERE found.told <> found.lease_token;
 
--- find_lost_tokens :many — I7, crosses tenants: a claim that was lost had a token that was given out
+-- find_lost_tokens :many — I7, crosses tenants: lost claims with a token that was never issued
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'event ' || CAST(event.id AS text) || ' lost a lease that was never given' AS detail
 FROM holdfast.job_record AS job
@@ -214,8 +216,8 @@ WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.
            ELSE TRUE END
   AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
 
--- find_early :many — I8, crosses tenants: a retry that is due before the failure that it waits for
--- A stale claim comes back as due as it was.
+-- find_early :many — I8, crosses tenants: retries that are due before the failure that they follow
+-- A stale claim is requeued with its earlier due time.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'it may be tried again from before its last failure' AS detail
 FROM holdfast.job AS job
@@ -223,7 +225,7 @@ WHERE job.state = 'queued' AND job.not_before_at < job.last_error_at
   AND job.last_error <> 'stale_claim_requeued'
   AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
 
--- find_changed :many — I9, crosses tenants: what an enqueue wrote is what its event says
+-- find_changed :many — I9, crosses tenants: jobs that differ from their enqueue event
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'since it was enqueued there changed:'
            || CASE WHEN job.job_type <> event.job_type THEN ' job_type' ELSE '' END
@@ -252,7 +254,8 @@ WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.
        OR coalesce({field(event.detail, queue)}, '')
           NOT IN (job.origin_queue, 'q:maintenance'));
 
--- find_half_ended :many — I10, crosses tenants: an end and what belongs to it go together
+-- find_half_ended :many — I10, crosses tenants: ended jobs with missing columns, and others with
+-- them
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        CASE WHEN (job.state = 'completed') <> (job.result IS NOT NULL)
             THEN 'it is ' || job.state || CASE WHEN job.result IS NULL

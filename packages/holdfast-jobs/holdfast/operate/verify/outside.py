@@ -1,4 +1,4 @@
-"""I14 to I21: what leaves the house by deliveries, compared with every try and what was said."""
+"""I14 to I21: deliveries, compared with their attempts and evidence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.store import Statements
 
 SQL = Statements("holdfast.operate.verify", "outside.sql")
 
-# The reconciler comes every five minutes; after so long it is certain that it does not come.
+# The reconciler runs every five minutes; after this long it is certainly not running.
 PATIENCE = timedelta(hours=1)
 
 

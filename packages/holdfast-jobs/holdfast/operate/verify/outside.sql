@@ -1,6 +1,7 @@
 -- The invariants of deliveries, I14 to I21, in the shape of lifecycle.sql.
 
--- find_repeated :many — I14, crosses tenants: a recipient is told of a version of a subject by one row
+-- find_repeated :many — I14, crosses tenants: more than one delivery for a recipient, subject and
+-- version
 SELECT found.org_id, 'delivery:' || found.first_id AS subject,
        CAST(found.times AS text) || ' deliveries tell one recipient the same' AS detail
 FROM (
@@ -11,7 +12,7 @@ FROM (
     HAVING count(*) > 1
 ) AS found;
 
--- find_half_marked :many — I15, crosses tenants: the marks and the state are of one write
+-- find_half_marked :many — I15, crosses tenants: deliveries whose marks and state disagree
 SELECT found.org_id, found.subject, found.detail
 FROM (
     SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
@@ -29,7 +30,7 @@ FROM (
 ) AS found
 WHERE found.detail IS NOT NULL;
 
--- find_unintended :many — I16, crosses tenants: what is marked was tried before, or is known to be there
+-- find_unintended :many — I16, crosses tenants: marked deliveries without an attempt or evidence
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        CASE WHEN NOT EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
                              WHERE attempt.org_id = delivery.org_id
@@ -46,7 +47,7 @@ WHERE delivery.notified_at IS NOT NULL AND delivery.confirmed_by IS NULL
                    WHERE attempt.org_id = delivery.org_id AND attempt.delivery_id = delivery.id
                      AND attempt.began_at >= delivery.created_at
                      AND attempt.began_at <= delivery.notified_at)
-       -- A reconciliation that found it at its channel is written to the delivery itself.
+       -- A reconciliation that found it at its channel is recorded in the delivery itself.
        OR (delivery.reconciled_at IS NULL
            AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
                            WHERE attempt.org_id = delivery.org_id
@@ -57,7 +58,7 @@ WHERE delivery.notified_at IS NOT NULL AND delivery.confirmed_by IS NULL
                              AND evidence.delivery_id = delivery.id
                              AND evidence.verdict IN ('taken', 'confirmed'))));
 
--- find_shared_tokens :many — I16, crosses tenants: a token names one delivery
+-- find_shared_tokens :many — I16, crosses tenants: tokens of more than one delivery
 SELECT found.org_id, 'delivery:' || found.first_id AS subject,
        CAST(found.times AS text) || ' deliveries have one token' AS detail
 FROM (
@@ -68,7 +69,7 @@ FROM (
     HAVING count(*) > 1
 ) AS found;
 
--- find_altered :many — I16, crosses tenants: whatever is sent under one token is the same
+-- find_altered :many — I16, crosses tenants: different contents under one token
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        'its tries did not all send the same' AS detail
 FROM holdfast.delivery AS delivery
@@ -77,15 +78,16 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
               WHERE attempt.org_id = delivery.org_id AND attempt.delivery_id = delivery.id
                 AND attempt.body_hash <> delivery.content_hash);
 
--- list_contents :many — I16, crosses tenants: what is told, beside its hash
+-- list_contents :many — I16, crosses tenants: contents with their hashes
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject, delivery.content,
        delivery.content_hash
 FROM holdfast.delivery AS delivery
 WHERE delivery.content IS NOT NULL AND length(delivery.content_hash) = 64
   AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id);
 
--- find_forsaken :many — I17, crosses tenants: a try without an answer that nobody looks into
--- What waits for its channel to settle has a time before which nobody looks.
+-- find_forsaken :many — I17, crosses tenants: attempts without an outcome that are not being
+-- reconciled
+-- A delivery that waits for its channel to settle is not due for a lookup yet.
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        'it was tried, nobody said what became of it, and nobody looks into it' AS detail
 FROM holdfast.delivery AS delivery
@@ -100,9 +102,9 @@ WHERE delivery.state = 'pending'
               WHERE attempt.org_id = delivery.org_id AND attempt.delivery_id = delivery.id
                 AND (attempt.outcome IS NULL OR attempt.outcome = 'unsure'));
 
--- find_doubled :many — I18, crosses tenants: a channel that took one delivery under two names
--- A name that the channel said it does not know, or gave up, counts no more. Whoever decided that it
--- may go out twice has said so in the reason of the try.
+-- find_doubled :many — I18, crosses tenants: deliveries that a channel accepted under two ids
+-- An id that the channel does not know, or gave up, does not count. A permitted repeat has its
+-- permission in the reason of the attempt.
 SELECT told.org_id, 'delivery:' || CAST(told.delivery_id AS text) AS subject,
        'its channel has it under ' || CAST(count(DISTINCT told.provider_id) AS text) || ' names'
            AS detail
@@ -130,7 +132,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR told.org_id = :org_id)
 GROUP BY told.org_id, told.delivery_id
 HAVING count(DISTINCT told.provider_id) > 1;
 
--- find_unproven :many — I20, crosses tenants: it fails after a refusal that proves it, or a look
+-- find_unproven :many — I20, crosses tenants: failed deliveries without a conclusive rejection or
+-- lookup
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        'it failed, and neither a refusal nor a look at its channel says so' AS detail
 FROM holdfast.delivery AS delivery
@@ -144,7 +147,7 @@ WHERE delivery.state = 'failed'
                   WHERE evidence.org_id = delivery.org_id AND evidence.delivery_id = delivery.id
                     AND evidence.source IN ('lookup', 'webhook', 'operator'));
 
--- find_unjustified :many — I21, crosses tenants: a try that is not the first, and why it was made
+-- find_unjustified :many — I21, crosses tenants: repeated attempts without a valid reason
 SELECT found.org_id, found.subject, found.detail
 FROM (
     SELECT attempt.org_id, 'delivery:' || CAST(attempt.delivery_id AS text) AS subject,
@@ -185,7 +188,7 @@ FROM (
 ) AS found
 WHERE found.detail IS NOT NULL;
 
--- find_miscounted :many — I21, crosses tenants: every try is on record
+-- find_miscounted :many — I21, crosses tenants: deliveries whose attempts are not all recorded
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        'it was tried ' || CAST(delivery.attempts AS text) || ' times, and '
            || CAST(coalesce(tries.held, 0) AS text) || ' tries are on record' AS detail

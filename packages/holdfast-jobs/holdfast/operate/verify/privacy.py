@@ -1,4 +1,4 @@
-"""I31 and I32: nothing secret lies where people look."""
+"""I31 and I32: no secrets in displayed data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.store import Statement, Statements
 
 SQL = Statements("holdfast.operate.verify", "privacy.sql")
 
-# What redaction leaves where something was struck out.
+# The mark that redaction leaves.
 _MARK = re.compile(r"\[[a-z]{1,20}\]")
 
 
@@ -25,7 +25,7 @@ def _find_secrets(context: VerifyContext) -> Iterator[Violation]:
 
 
 def find_secrets_in(context: VerifyContext, statements: Sequence[Statement]) -> Iterator[Violation]:
-    """Secrets and canaries in what statements select: org_id, subject, words and document."""
+    """Yield secrets and canaries in the selected org_id, subject, words and document."""
     canaries = [forms_of(text) for text in context.canaries]
     for statement in statements:
         for row in context.tx.stream(statement, org_id=context.org_id):
@@ -49,7 +49,7 @@ def _problems(
 
 
 def forms_of(canary: str) -> tuple[str, str]:
-    """A canary as it is, and as it is written in JSON."""
+    """Return a canary as plain text and as JSON text."""
     return canary, json.dumps(canary, ensure_ascii=False)[1:-1]
 
 
@@ -61,7 +61,7 @@ def _read(text: str) -> Any:
 
 
 def _unmarked(value: Any) -> Any:
-    """*value* without the marks of what was struck out: under a secret's name, they are none."""
+    """Return *value* without redaction marks, which do not count as secrets."""
     if isinstance(value, str):
         return "" if _MARK.fullmatch(value) else value
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
--- What people look at, for I31: words and documents, of one tenant or, if :org_id is NULL, of all.
--- Payloads and results are not here: an enqueue refuses secrets, and nobody is shown either.
+-- Displayed texts and documents, for I31, of one tenant or, if :org_id is NULL, of all. Payloads
+-- and results are not included: an enqueue refuses secrets, and neither is displayed.
 
--- list_told :many — I31, crosses tenants: what the audit tells
+-- list_told :many — I31, crosses tenants: texts of audit events
 SELECT org_id, 'event:' || CAST(id AS text) AS subject,
        name || ' ' || actor_id || ' ' || request_id || ' ' || correlation_id AS words,
        CAST(detail AS text) AS document
@@ -12,7 +12,7 @@ SELECT org_id, 'audit_note:' || CAST(event_id AS text), name, CAST(note AS text)
 FROM holdfast.audit_note
 WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id;
 
--- list_letters :many — I31, crosses tenants: what dead letters tell, and what people wrote about them
+-- list_letters :many — I31, crosses tenants: texts of dead letters and their notes
 SELECT org_id, 'dead_letter:' || CAST(job_id AS text) AS subject,
        last_error || ' ' || coalesce(evidence_ref, '') || ' ' || coalesce(fixed_by, '') || ' '
            || coalesce(ending, '') || ' ' || last_stack AS words,
@@ -32,7 +32,7 @@ SELECT org_id, 'dead_letter:' || CAST(job_id AS text), body || ' ' || actor_id, 
 FROM holdfast.dead_letter_note
 WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id;
 
--- list_errors :many — I31, crosses tenants: what jobs say of their failures
+-- list_errors :many — I31, crosses tenants: the errors of jobs
 SELECT org_id, 'job:' || CAST(id AS text) AS subject,
        last_error || ' ' || coalesce(error_class, '') AS words, NULL AS document
 FROM holdfast.job
@@ -42,7 +42,7 @@ SELECT org_id, 'job:' || CAST(id AS text), last_error || ' ' || coalesce(error_c
 FROM holdfast.job_history
 WHERE last_error IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);
 
--- list_remarks :many — I31, crosses tenants: what is noted of schedules, queues and runs
+-- list_remarks :many — I31, crosses tenants: remarks on schedules, queues and runs
 SELECT org_id, 'tick:' || schedule AS subject, detail AS words, NULL AS document
 FROM holdfast.schedule_tick
 WHERE detail IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
@@ -61,7 +61,8 @@ SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'run:' || CAST(ru
 FROM holdfast.worker_run
 WHERE CAST(:org_id AS {uuid}) IS NULL;
 
--- list_deliveries :many — I31, crosses tenants: why deliveries stand as they do; their words are elsewhere
+-- list_deliveries :many — I31, crosses tenants: reasons of deliveries; their contents are not
+-- displayed
 SELECT org_id, 'delivery:' || CAST(id AS text) AS subject, reason AS words, NULL AS document
 FROM holdfast.delivery
 WHERE reason IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)

@@ -1,4 +1,4 @@
-"""I42 to I46, I48 and I49: from the audit outward, what was recorded is what is stored."""
+"""I42 to I46, I48 and I49: stored rows match their audit events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast.store import Statements
 
 SQL = Statements("holdfast.operate.verify", "records.sql")
 
-# The longest lease that a setting allows, and what two clocks may be apart.
+# The longest lease that a setting allows, plus the maximum clock offset.
 LONGEST_LEASE = timedelta(days=1, minutes=1)
-# Deliveries whose events are looked up at once.
+# Number of deliveries whose events are read at once.
 PAGE = 500
-# Our instants are whole milliseconds, those of PostgreSQL are not.
+# Holdfast's timestamps have milliseconds, PostgreSQL's have microseconds.
 ROUNDING = timedelta(seconds=1)
 
 

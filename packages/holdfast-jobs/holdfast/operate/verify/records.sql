@@ -1,8 +1,9 @@
--- The invariants of what the audit recorded, I42 to I46, I48 and I49, in the shape of lifecycle.sql. They
--- begin with the events and end at the rows. An event of a change holds digests of what the change
--- wrote (store/digest.py): 32 characters each, joined by colons.
+-- The invariants of recorded changes, I42 to I46, I48 and I49, in the shape of lifecycle.sql. They
+-- start with the events and check the rows. An event holds digests of the written columns
+-- (store/digest.py): 32 characters each, joined by colons.
 
--- find_vanished :many — I42, crosses tenants: a job that was enqueued, is in no table, and was not pruned
+-- find_vanished :many — I42, crosses tenants: enqueued jobs that are in no table and were not
+-- pruned
 SELECT event.org_id, 'job:' || CAST(event.job_id AS text) AS subject,
        'it was enqueued, is in no table, and was not pruned' AS detail
 FROM holdfast.job_event AS event
@@ -15,7 +16,7 @@ WHERE event.name = 'job.enqueued' AND (CAST(:org_id AS {uuid}) IS NULL OR event.
                   WHERE pruned.job_id = event.job_id AND pruned.org_id = event.org_id
                     AND pruned.name = 'job.pruned');
 
--- find_half_pruned :many — I42, crosses tenants: a job that was pruned and is there, or had not ended
+-- find_half_pruned :many — I42, crosses tenants: pruned jobs that still exist, or had not ended
 SELECT event.org_id, 'job:' || CAST(event.job_id AS text) AS subject,
        CASE WHEN EXISTS (SELECT 1 FROM holdfast.job_record AS job
                          WHERE job.org_id = event.org_id AND job.id = event.job_id)
@@ -33,7 +34,8 @@ WHERE event.name = 'job.pruned' AND (CAST(:org_id AS {uuid}) IS NULL OR event.or
              AND ending.name IN ('job.succeeded', 'job.deadlettered', 'job.canceled')
              AND substr(ending.digest, 1, 32) = event.digest));
 
--- find_changed_enqueues :many — I43, crosses tenants: what an enqueue wrote is what its event recorded
+-- find_changed_enqueues :many — I43, crosses tenants: jobs that differ from the digest of their
+-- enqueue
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        CASE WHEN event.digest IS NULL
             THEN 'event ' || CAST(event.id AS text) || ' has no digest of what its enqueue wrote'
@@ -44,8 +46,10 @@ WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.
   AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND substr(coalesce(event.digest, ''), 1, 32) <> {digest enqueue job};
 
--- find_changed_states :many — I44, crosses tenants: a job is what its last change recorded
--- Between changes only promotion writes to a job: it clears not_before_at and leads to origin_queue.
+-- find_changed_states :many — I44, crosses tenants: jobs that differ from the digest of their last
+-- change
+-- Between changes only promotion writes to a job: it clears not_before_at and sets the queue to
+-- origin_queue.
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject, found.detail
 FROM (
     SELECT job.org_id, job.id, CASE
@@ -93,13 +97,13 @@ FROM (
             AND last.name IN ('job.enqueued', 'job.succeeded', 'job.advanced', 'job.retried',
                 'job.snoozed', 'job.released', 'job.woken', 'job.submitted', 'job.deadlettered',
                 'job.canceled', 'job.cancel_requested')
-            -- One that came too late is about a job that had ended, perhaps in history.
+            -- A late cancel request refers to an ended job, perhaps in history.
             AND NOT (last.name = 'job.cancel_requested'
                      AND coalesce({field(last.detail, answer)}, '') = 'too_late'))
 ) AS found
 WHERE found.detail IS NOT NULL;
 
--- find_changed_claims :many — I44, crosses tenants: a claim is the one that its event recorded
+-- find_changed_claims :many — I44, crosses tenants: claims that differ from their event
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        CASE WHEN job.lease_expires_at > CAST(:longest AS {instant})
             THEN 'its lease ends later than any lease may'
@@ -114,7 +118,8 @@ WHERE job.state = 'processing' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_i
   AND (event.actor_id <> job.claimed_by OR event.at <> job.claimed_at
        OR job.lease_expires_at > CAST(:longest AS {instant}));
 
--- find_changed_errors :many — I44, crosses tenants: the last failure of a job is the one that was recorded
+-- find_changed_errors :many — I44, crosses tenants: errors of jobs that differ from the recorded
+-- failure
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'its last failure is another one than event ' || CAST(event.id AS text) || ' says' AS detail
 FROM holdfast.job_record AS job
@@ -126,7 +131,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND (job.error_class IS DISTINCT FROM {field(event.detail, error_class)}
        OR job.last_error IS DISTINCT FROM {field(event.detail, last_error)});
 
--- find_changed_stages :many — I45, crosses tenants: a finished stage is what its event recorded
+-- find_changed_stages :many — I45, crosses tenants: finished stages that differ from their event
 SELECT found.org_id, 'job:' || CAST(found.job_id AS text) AS subject,
        'stage ' || found.stage || CASE WHEN found.digest IS NULL
            THEN ' is not stored, and event ' || CAST(found.id AS text) || ' says it finished'
@@ -151,8 +156,8 @@ FROM (
 ) AS found
 WHERE found.digest IS DISTINCT FROM found.told;
 
--- find_invented_stages :many — I45, crosses tenants: a stage that finished, and no event says so
--- A replay begins with stages that the job before it finished.
+-- find_invented_stages :many — I45, crosses tenants: finished stages without an event
+-- A replay begins with stages that the previous job finished.
 SELECT stage.org_id, 'job:' || CAST(stage.job_id AS text) AS subject,
        'stage ' || stage.stage || ' has finished, and no event says so' AS detail
 FROM (
@@ -168,7 +173,8 @@ WHERE stage.finished_at IS NOT NULL AND job.replay_of IS NULL
                     AND event.name IN ('job.advanced', 'job.succeeded')
                     AND {field(event.detail, stage)} = stage.stage);
 
--- find_changed_takeovers :many — I45, crosses tenants: the stages that a replay took over are those that it began with
+-- find_changed_takeovers :many — I45, crosses tenants: stages of a replay that differ from those
+-- that it began with
 SELECT found.org_id, 'job:' || CAST(found.replay_id AS text) AS subject,
        'the stages that it took over are not those that event ' || CAST(found.id AS text)
            || ' recorded' AS detail
@@ -201,7 +207,7 @@ FROM (
 ) AS found
 WHERE found.digest IS DISTINCT FROM found.told;
 
--- find_changed_letters :many — I46, crosses tenants: a dead letter is what its last event recorded
+-- find_changed_letters :many — I46, crosses tenants: dead letters that differ from their last event
 SELECT found.org_id, 'dead_letter:' || CAST(found.job_id AS text) AS subject,
        'it, its replays or its notes are not what event ' || CAST(found.id AS text)
            || ' recorded' AS detail
@@ -233,7 +239,8 @@ SELECT 'queue:' || name AS subject FROM holdfast.queue
 UNION ALL
 SELECT 'schedule:' || name FROM holdfast.schedule;
 
--- find_changed_pauses :many — I49, crosses tenants: a queue or schedule is paused if its last event says so
+-- find_changed_pauses :many — I49, crosses tenants: queues and schedules whose pause differs from
+-- their last event
 SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id, found.subject,
        CASE WHEN found.paused_at IS NULL THEN 'it is not paused, and its last event says that it is'
             ELSE 'it is paused, and no event says so' END AS detail
@@ -254,7 +261,7 @@ FROM (
 WHERE (found.paused_at IS NOT NULL)
       <> (coalesce(found.told, '') IN ('queue.paused', 'schedule.paused'));
 
--- find_changed_schedules :many — I49, crosses tenants: a schedule does what its last event says
+-- find_changed_schedules :many — I49, crosses tenants: schedules that differ from their last event
 SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id, subjects.subject,
        'it is not as event ' || CAST(event.id AS text) || ' set it' AS detail
 FROM {rows subjects: subject text, id uuid}
@@ -273,7 +280,8 @@ WHERE schedule.cron IS DISTINCT FROM {field(event.detail, cron)}
    OR schedule.run_name IS DISTINCT FROM {field(event.detail, run_name)}
    OR CAST(schedule.org_id AS text) IS DISTINCT FROM {field(event.detail, org_id)};
 
--- find_changed_deliveries :many — I49, crosses tenants: what is told to whom is what was recorded of it
+-- find_changed_deliveries :many — I49, crosses tenants: deliveries that differ from their recorded
+-- content
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        'what it tells to whom is not what event ' || CAST(event.id AS text) || ' recorded' AS detail
 FROM holdfast.delivery AS delivery
@@ -293,7 +301,8 @@ WHERE (org_id, id) > (:after_org, :after_id)
 ORDER BY org_id, id
 LIMIT :limit;
 
--- find_moved_deliveries :many — I49, crosses tenants: a delivery stands where its last event left it
+-- find_moved_deliveries :many — I49, crosses tenants: deliveries whose state differs from their
+-- last event
 SELECT found.org_id, 'delivery:' || CAST(found.id AS text) AS subject,
        'it is ' || found.state || ', and its last event is ' || coalesce(found.told, 'its intent')
            AS detail
@@ -314,10 +323,11 @@ WHERE found.state <> CASE found.told
     WHEN 'delivery.confirmed' THEN 'sent' WHEN 'delivery.held' THEN 'held'
     WHEN 'delivery.dropped' THEN 'dropped' WHEN 'delivery.failed' THEN 'failed'
     ELSE 'pending' END
-  -- The channel was asked and has it, whoever marked it.
+  -- A lookup found it at the channel, regardless of who marked it.
   AND NOT (found.state = 'sent' AND found.proof = 'seen');
 
--- find_vanished_deliveries :many — I49, crosses tenants: a delivery that was intended, is not stored, and was not removed
+-- find_vanished_deliveries :many — I49, crosses tenants: intended deliveries that are not stored
+-- and were not removed
 SELECT event.org_id, 'delivery:' || CAST(event.job_id AS text) AS subject,
        'it was intended, is not stored, and no event says that it was removed' AS detail
 FROM holdfast.job_event AS event
@@ -329,7 +339,7 @@ WHERE event.name = 'delivery.intended'
                   WHERE removed.job_id = event.job_id AND removed.org_id = event.org_id
                     AND removed.name = 'delivery.removed');
 
--- find_unrecorded_deliveries :many — I49, crosses tenants: a delivery that no event intended
+-- find_unrecorded_deliveries :many — I49, crosses tenants: deliveries without an event
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        'no event says that it was intended' AS detail
 FROM holdfast.delivery AS delivery

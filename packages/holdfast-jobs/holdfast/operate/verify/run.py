@@ -1,6 +1,6 @@
-"""Verify: look at one moment of a store and say for every invariant whether it holds.
+"""Verify: check every invariant on one snapshot of a store.
 
-All checks see the same snapshot, so they may run while workers work. Nothing is written, and only
+All checks use the same snapshot, so they may run while workers run. Nothing is written, and only
 the violations that are shown are kept in memory.
 """
 
@@ -30,7 +30,7 @@ SHORTEST_CANARY = 8
 
 
 class Status(StrEnum):
-    """What became of a check."""
+    """The status of a check."""
 
     OK = "ok"
     VIOLATED = "violated"
@@ -40,9 +40,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check and what it found: *count* violations, of which the first are kept.
+    """One check and its result: *count* violations, of which the first are kept.
 
-    *why* says why a check does not apply, or why it could not be made.
+    *why* is the reason if a check does not apply or failed.
     """
 
     id: str
@@ -54,13 +54,13 @@ class Finding:
 
     @property
     def is_violated(self) -> bool:
-        """Whether this invariant does not hold, as far as can be told."""
+        """Whether this invariant is violated or could not be checked."""
         return self.status in (Status.VIOLATED, Status.BROKEN)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found at one moment, in the order of the checks."""
+    """The results of all checks at one moment, in order."""
 
     at: datetime
     org_id: str | None
@@ -68,7 +68,7 @@ class Report:
 
     @property
     def violated(self) -> tuple[Finding, ...]:
-        """The findings whose invariant does not hold. Their number is the exit code."""
+        """The findings with a violated invariant. Their number is the exit code."""
         return tuple(finding for finding in self.findings if finding.is_violated)
 
 
@@ -82,8 +82,8 @@ def verify(
 ) -> Report:
     """Check every invariant, or *only* those named, on one snapshot of the store.
 
-    An operator may do so for one tenant, an admin also for all. At most *shown* violations of each
-    check are kept; they are all counted. *canaries* must be found nowhere (I31).
+    An operator may verify one tenant, an admin also all. At most *shown* violations of each check
+    are kept; all are counted. *canaries* must not be found anywhere (I31).
     """
     tenant = context.org_id if org_id is None else read_uuid(org_id)
     context.check(Action.VERIFY, org_id=tenant, subject=SUBJECT)
@@ -97,7 +97,7 @@ def verify(
 
 
 def pick_checks(only: Collection[str], known: Sequence[Check] = CHECKS) -> tuple[Check, ...]:
-    """The checks of these ids in their own order; without any, all."""
+    """Return the checks with these ids in their own order; by default all."""
     wanted = {name.strip().upper() for name in only}
     strangers = sorted(wanted - {check.id for check in known})
     if strangers:
@@ -107,7 +107,7 @@ def pick_checks(only: Collection[str], known: Sequence[Check] = CHECKS) -> tuple
 
 
 def _checks_of(context: OperatorContext) -> tuple[Check, ...]:
-    """The checks of the core and of the extensions, in the order of their ids.
+    """Return the checks of the core and of the extensions, in the order of their ids.
 
     A check of an extension with the id of a core check adds its violations to that one.
     """
@@ -119,7 +119,7 @@ def _checks_of(context: OperatorContext) -> tuple[Check, ...]:
 
 
 def _by_id(check: Check) -> tuple[str, int, str]:
-    """Ids such as I9 and I10 sort by their number."""
+    """Sort key of ids such as I9 and I10: by number."""
     letters = check.id.rstrip("0123456789")
     return letters, int(check.id[len(letters) :] or 0), check.id
 
@@ -132,7 +132,7 @@ def verify_with(
     org_id: str | None = None,
     canaries: Sequence[str] = (),
 ) -> Report:
-    """Make these checks on one snapshot. Who may ask is the caller's to decide."""
+    """Run these checks on one snapshot. The caller checks the permission."""
 
     def work(tx: Tx) -> Report:
         tx.affected(SQL.trust_nothing)
@@ -165,11 +165,11 @@ def _make(check: Check, context: VerifyContext, tables: Collection[str], shown: 
     try:
         return _count(check, context, shown)
     except Exception as exc:
-        # A row that breaks the contract may break the code that reads it. That is a finding too,
-        # and the others are still of use. If the connection is gone, this raises as well, and the
-        # store runs all of it again.
+        # An invalid row may break the code that reads it. That is a finding too, and the other
+        # checks still run. If the connection is lost, this statement fails as well, and the store
+        # runs all checks again.
         tx.affected(SQL.return_to_mark)
-        # Not the message: it may repeat what is stored.
+        # Without the message: it may contain stored data.
         why = f"the check could not be made: {type(exc).__name__}"
         return Finding(check.id, check.name, Status.BROKEN, why=why)
     finally:
@@ -202,7 +202,7 @@ def _count(check: Check, context: VerifyContext, shown: int) -> Finding:
 
 
 def as_document(report: Report) -> Mapping[str, Any]:
-    """A report as JSON has it."""
+    """Return a report as a JSON document."""
     return {
         "at": report.at,
         "org_id": report.org_id,

@@ -1,16 +1,16 @@
--- What a look at one moment needs beside its checks.
+-- Statements of a verify run beside its checks.
 
--- read_moment :one — crosses tenants: the time of the moment that is looked at
+-- read_moment :one — crosses tenants: the time of the snapshot
 SELECT {now} AS now;
 
--- set_mark :affected — crosses tenants: what one check breaks is not the next one's concern
+-- set_mark :affected — crosses tenants: isolate the checks from each other's failures
 SAVEPOINT holdfast_check;
 
--- return_to_mark :affected — crosses tenants: after a check that could not be made
+-- return_to_mark :affected — crosses tenants: after a failed check
 ROLLBACK TO SAVEPOINT holdfast_check;
 
 -- drop_mark :affected — crosses tenants: after every check
 RELEASE SAVEPOINT holdfast_check;
 
--- list_components :many — crosses tenants: whose tables are in this database
+-- list_components :many — crosses tenants: the components in this database
 SELECT DISTINCT component FROM holdfast.migration ORDER BY component;

@@ -1,4 +1,4 @@
-"""I29: whatever belongs to a job belongs to its tenant."""
+"""I29: all rows of a job belong to its tenant."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
--- The invariant of tenants, I29, in the shape of letters.sql. Every job was enqueued for a tenant, and
--- the audit of that outlives it: whatever names the job is compared with that event.
+-- The invariant of tenants, I29, in the shape of letters.sql. Every job was enqueued for a tenant,
+-- and the event of that outlives it: every row that names the job is compared with that event.
 
--- find_foreign_events :many — I29, crosses tenants: what the audit tells of a job under another tenant
+-- find_foreign_events :many — I29, crosses tenants: events of a job under another tenant
 SELECT event.org_id, 'event:' || CAST(event.id AS text) AS subject,
        'it tells of job ' || CAST(event.job_id AS text) || ', which is another tenant''s' AS detail
 FROM holdfast.job_event AS event
@@ -9,7 +9,8 @@ CROSS JOIN holdfast.job_event AS made
 WHERE made.job_id = event.job_id AND made.name = 'job.enqueued' AND made.org_id <> event.org_id
   AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id);
 
--- find_foreign_jobs :many — I29, crosses tenants: a job that stands under another tenant than it was enqueued for
+-- find_foreign_jobs :many — I29, crosses tenants: jobs under another tenant than they were enqueued
+-- for
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'it was enqueued for another tenant' AS detail
 FROM holdfast.job_record AS job
@@ -17,7 +18,7 @@ CROSS JOIN holdfast.job_event AS made
 WHERE made.job_id = job.id AND made.name = 'job.enqueued' AND made.org_id <> job.org_id
   AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
 
--- find_foreign_parts :many — I29, crosses tenants: what names a job of another tenant
+-- find_foreign_parts :many — I29, crosses tenants: rows that name a job of another tenant
 SELECT part.org_id, part.subject, 'it names a job that is another tenant''s' AS detail
 FROM (
     SELECT org_id, job_id, 'stage:' || CAST(job_id AS text) || ':' || stage AS subject
@@ -66,7 +67,7 @@ CROSS JOIN holdfast.job_event AS event
 WHERE event.id = note.event_id AND event.org_id <> note.org_id
   AND (CAST(:org_id AS {uuid}) IS NULL OR note.org_id = :org_id);
 
--- find_orphans :many — I29, crosses tenants: a part of something that its tenant does not have
+-- find_orphans :many — I29, crosses tenants: rows whose parent does not exist in their tenant
 SELECT stage.org_id, 'stage:' || CAST(stage.job_id AS text) || ':' || stage.stage AS subject,
        'its tenant has no such job' AS detail
 FROM holdfast.job_stage AS stage

@@ -1,4 +1,4 @@
-"""I35 and I36: what happened by the clock, and the clock itself."""
+"""I35 and I36: ticks of schedules, and timestamps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.store import Statement, Statements
 
 SQL = Statements("holdfast.operate.verify", "timing.sql")
 
-# How far two clocks may be apart before a worker stops claiming.
+# The maximum clock offset before a worker stops claiming.
 TOLERANCE = timedelta(seconds=60)
-# A tick that is taken becomes a run within the transaction that follows.
+# A run starts in the transaction after the one that took its tick.
 TAKING = timedelta(minutes=15)
 
 
@@ -26,7 +26,7 @@ def _find_ticks(context: VerifyContext) -> Iterator[Violation]:
 
 
 def find_ahead_in(context: VerifyContext, statement: Statement) -> Iterator[Violation]:
-    """What a statement finds that is later than ``:ahead``, the latest that a clock may say."""
+    """Yield violations later than ``:ahead``, the latest plausible time."""
     return context.find(statement, ahead=write_instant(context.now + TOLERANCE))
 
 

@@ -1,6 +1,6 @@
 -- The invariants of time, I35 and I36, in the shape of letters.sql.
 
--- find_repeated :many — I35, crosses tenants: a tick that is there twice, or a job that stands for two
+-- find_repeated :many — I35, crosses tenants: duplicate ticks, or jobs of two ticks
 SELECT found.org_id, 'tick:' || found.schedule AS subject,
        'the tick is recorded ' || CAST(found.times AS text) || ' times' AS detail
 FROM (
@@ -21,7 +21,7 @@ FROM (
     HAVING count(*) > 1
 ) AS found;
 
--- find_idle :many — I35, crosses tenants: a tick of which nothing became, and that does not say why
+-- find_idle :many — I35, crosses tenants: ticks without a result and without a reason
 SELECT tick.org_id, 'tick:' || tick.schedule AS subject,
        CASE WHEN tick.outcome = 'enqueued' THEN 'its job was never enqueued'
             WHEN tick.outcome = 'taken' THEN 'it was taken, and nothing became of it'
@@ -37,14 +37,14 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR tick.org_id = :org_id)
            AND NOT EXISTS (SELECT 1 FROM holdfast.worker_run AS run
                            WHERE run.tick = tick.fire_at)));
 
--- find_runless :many — I35, crosses tenants: a tick that ran, and the ledger has no such run
+-- find_runless :many — I35, crosses tenants: ticks whose run is not in the run log
 SELECT tick.org_id, 'tick:' || tick.schedule AS subject, 'its run is not in the ledger' AS detail
 FROM holdfast.schedule_tick AS tick
 WHERE tick.run_id IS NOT NULL AND tick.recorded_at > CAST(:kept_since AS {instant})
   AND (CAST(:org_id AS {uuid}) IS NULL OR tick.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.worker_run AS run WHERE run.run_id = tick.run_id);
 
--- find_ahead :many — I36, crosses tenants: an instant of a job that has not come yet
+-- find_ahead :many — I36, crosses tenants: jobs with a timestamp in the future
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        CASE WHEN job.created_at > CAST(:ahead AS {instant}) THEN 'created_at'
             WHEN job.updated_at > CAST(:ahead AS {instant}) THEN 'updated_at'
@@ -68,7 +68,7 @@ SELECT org_id, 'event:' || CAST(id AS text), 'at is ahead of the clock'
 FROM holdfast.job_event
 WHERE at > CAST(:ahead AS {instant}) AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);
 
--- find_ahead_beside :many — I36, crosses tenants: the same for what stands beside jobs
+-- find_ahead_beside :many — I36, crosses tenants: other rows with a timestamp in the future
 SELECT found.org_id, found.subject, 'an instant of it is ahead of the clock' AS detail
 FROM (
     SELECT org_id, 'stage:' || CAST(job_id AS text) || ':' || stage AS subject, updated_at AS one,
@@ -115,7 +115,8 @@ FROM (
 WHERE (found.one > CAST(:ahead AS {instant}) OR found.other > CAST(:ahead AS {instant}))
   AND (CAST(:org_id AS {uuid}) IS NULL OR found.org_id = :org_id);
 
--- find_backwards :many — I36, crosses tenants: a job that ended or was claimed before it was there
+-- find_backwards :many — I36, crosses tenants: jobs that ended or were claimed before they were
+-- created
 SELECT found.org_id, found.subject, found.detail
 FROM (
     SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,

@@ -1,4 +1,4 @@
-"""I37: every number that is kept is the number that is counted."""
+"""I37: stored totals match the counted rows."""
 
 from __future__ import annotations
 

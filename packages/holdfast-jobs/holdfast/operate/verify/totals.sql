@@ -1,6 +1,6 @@
 -- The invariant of totals, I37, in the shape of letters.sql.
 
--- find_miscounted_replays :many — I37, crosses tenants: replays that an item counts, and that there are
+-- find_miscounted_replays :many — I37, crosses tenants: dead letters with a wrong number of replays
 SELECT letter.org_id, 'dead_letter:' || CAST(letter.job_id AS text) AS subject,
        'it counts ' || CAST(letter.replay_count AS text) || ' replays, there are '
            || CAST(count(replay.number) AS text) AS detail
@@ -12,11 +12,11 @@ GROUP BY letter.org_id, letter.job_id, letter.replay_count
 HAVING letter.replay_count <> count(replay.number)
     OR letter.replay_count <> coalesce(max(replay.number), 0);
 
--- find_miscounted_runs :many — I37, crosses tenants: what a run counts, and what the audit tells of it
--- A run may know of less than there was: a job whose row breaks a rule is buried by the claim itself,
--- and an answer of the database may be lost. What a run that failed had counted is not known at all.
--- What a collector takes was claimed long before by a submitter, so no claim of its own is told. What
--- an orchestrator takes are requests and no jobs.
+-- find_miscounted_runs :many — I37, crosses tenants: runs whose counts differ from the audit
+-- A run may count less than the audit: a job whose row violates a rule is dead-lettered by the
+-- claim itself, and a response of the database may be lost. The counts of a failed run are unknown.
+-- A collector handles jobs that a submitter claimed earlier, so it has no claims of its own. An
+-- orchestrator handles requests, not jobs.
 SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id,
        'run:' || CAST(run.run_id AS text) AS subject,
        'it counts ' || CAST(run.claimed_count AS text) || ' claims with '

@@ -14,7 +14,7 @@ SQL = Statements("holdfast.operate.verify", "trail.sql")
 
 def _find_incomplete(context: VerifyContext) -> Iterator[Violation]:
     yield from context.find(SQL.find_incomplete)
-    # A search by time relies on it.
+    # A search by time relies on this order.
     yield from context.find(SQL.find_out_of_order, tolerance_ms=ms(SLACK))
 
 

@@ -1,7 +1,7 @@
 -- The invariants of the audit, I33 and I34, in the shape of letters.sql. The extension "seal" checks
 -- the seals.
 
--- find_incomplete :many — I33, crosses tenants: an event that lacks what every event must have
+-- find_incomplete :many — I33, crosses tenants: events without a required column
 SELECT org_id, 'event:' || CAST(id AS text) AS subject,
        'it does not say what happened, because of what, or in which attempt' AS detail
 FROM holdfast.job_event
@@ -9,7 +9,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (trim(name) = '' OR trim(job_type) = '' OR trim(request_id) = ''
        OR trim(correlation_id) = '' OR attempt < 1);
 
--- find_out_of_order :many — I33, crosses tenants: an event that is older than those written before it
+-- find_out_of_order :many — I33, crosses tenants: events that are older than earlier ones
 SELECT told.org_id, 'event:' || CAST(told.id AS text) AS subject,
        'it is older than an event that was written before it' AS detail
 FROM (
@@ -20,14 +20,14 @@ WHERE told.at < told.newest
   AND {ms_since(told.at)} - {ms_since(told.newest)} > CAST(:tolerance_ms AS bigint)
   AND (CAST(:org_id AS {uuid}) IS NULL OR told.org_id = :org_id);
 
--- find_nobody :many — I34, crosses tenants: something that nobody did
+-- find_nobody :many — I34, crosses tenants: events without an actor
 SELECT org_id, 'event:' || CAST(id AS text) AS subject,
        'it does not say who did it' AS detail
 FROM holdfast.job_event
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (trim(actor_id) = '' OR actor_type NOT IN ('user', 'system', 'api_key'));
 
--- find_roles :many — I34, crosses tenants: an act under a role that may not do it, or under none
+-- find_roles :many — I34, crosses tenants: actions with an insufficient role, or without one
 SELECT told.org_id, 'event:' || CAST(told.id AS text) AS subject,
        'it says ' || told.name || ' as ' || coalesce(told.role, 'nobody in particular') AS detail
 FROM (
