@@ -1,1 +1,1 @@
-"""Where messages go: one adapter per channel, and what each of them can be asked."""
+"""Channels: one adapter per provider, and the lookups that each of them supports."""

@@ -1,6 +1,6 @@
-"""Which addresses and subjects may go out. Pure; nothing of them is repeated in an answer.
+"""Validate addresses and subjects. Pure; error messages never repeat the input.
 
-A line break in a header is a second header, so what holds one is refused and never mended.
+A line break in a header would start a second header, so such input is rejected, not repaired.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from holdfast.outbound.guard import Origin
 
 LONGEST_SUBJECT = 500
 LONGEST_URL = 2000
-# Atoms with dots between them. Quoted local parts are legal, rare, and a way to smuggle.
+# Atoms separated by dots. Quoted local parts are legal but rare, and allow injection.
 _LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _CONVERSATION = re.compile(r"[CGD][A-Z0-9]{2,30}")
-# What a domain is made of: letters, their marks, and digits.
+# Unicode categories allowed in a domain: letters, marks and digits.
 _LETTERS = frozenset({"Ll", "Lm", "Lo", "Mn", "Mc", "Nd"})
-# Names that mean something in one network only, as names without a dot do.
+# Names that are only valid within one network, like names without a dot.
 _OWN = (".localhost", ".local", ".internal", ".home.arpa")
-# Databases and the like: what is posted there could be read as commands.
+# Ports of databases and similar services, which could read a request as commands.
 _OTHERS = frozenset({1433, 1521, 2049, 2375, 3306, 3389, 5432, 5672, 6379, 9200, 11211, 27017})
-# Anything that could end a line, here or at whoever reads it next.
+# Characters that may end a line, here or in another parser.
 _BREAKS = frozenset({"Cc", "Zl", "Zp", "Cs"})
 
 
 def problem(settings: ChannelSettings, address: str, subject: str) -> str | None:
-    """Why a channel cannot carry this, without repeating it; None if it can.
+    """Return why a channel cannot carry this message, without repeating it; None if it can.
 
-    It needs no credential: whoever intends a message may not be whoever sends it.
+    It needs no credential: the process that stores a message may not be the one that sends it.
     """
     match settings.kind:
         case "slack":
@@ -53,9 +53,9 @@ def problem(settings: ChannelSettings, address: str, subject: str) -> str | None
 
 
 def ascii_email(address: str) -> str | None:
-    """The address as mail servers take it, with its domain in ASCII; None if it is none."""
+    """The address as mail servers accept it, with an ASCII domain; None if it is invalid."""
     local, at, domain = address.rpartition("@")
-    # "=?" begins an encoded word, which whoever reads a header may decode into a line break.
+    # "=?" starts an encoded word, which a reader of the header may decode into a line break.
     if not at or len(local) > 64 or "=?" in local or not _LOCAL.fullmatch(local):
         return None
     labels = [_ascii_label(label) for label in domain.split(".")]
@@ -66,10 +66,10 @@ def ascii_email(address: str) -> str | None:
 
 
 def _ascii_label(label: str) -> str:
-    """A part of a domain in ASCII, as IDNA 2008 writes it; nothing if it could be another one.
+    """A domain label in ASCII, as IDNA 2008 writes it; empty if it is ambiguous.
 
-    IDNA 2003, which Python's own codec still is, makes "strasse" of "straße", and these belong to
-    two people. So a part is taken only if it is the same for both.
+    Python's codec implements IDNA 2003, which maps "straße" to "strasse", a different domain. A
+    label is accepted only if both versions agree.
     """
     if label.isascii():
         return label
@@ -81,7 +81,7 @@ def _ascii_label(label: str) -> str:
 
 
 def email_problem(address: str) -> str | None:
-    """What is wrong with an e-mail address; None if nothing is."""
+    """What is wrong with an e-mail address; None if it is valid."""
     if ascii_email(address) is not None:
         return None
     says = "must be one e-mail address such as name@example.com, without a name around it"
@@ -91,7 +91,7 @@ def email_problem(address: str) -> str | None:
 
 
 def url_problem(address: str, *, allow_private: bool = False) -> str | None:
-    """What is wrong with the address of a webhook; None if nothing is."""
+    """What is wrong with the URL of a webhook; None if it is valid."""
     says = "must be an address such as https://example.com/hooks, without a login or a fragment"
     if len(address) > LONGEST_URL or not address.isascii() or not address.isprintable():
         return says
@@ -109,7 +109,7 @@ def url_problem(address: str, *, allow_private: bool = False) -> str | None:
 
 
 def _may_lead(host: str, *, is_private: bool) -> bool:
-    """Whether a host may be called, as far as its name tells; the guard looks at what it means."""
+    """Whether a host may be called, judged by its name; the guard checks its addresses."""
     last = host.rpartition(".")[2]
     if host.startswith("[") or last[0].isdecimal():
         address = _numbers(host)
@@ -118,9 +118,9 @@ def _may_lead(host: str, *, is_private: bool) -> bool:
 
 
 def _numbers(host: str) -> str | None:
-    """The address that a host of numbers is; None if it is none.
+    """The IP address that a numeric host denotes; None if it is not numeric.
 
-    Resolvers read "127.1", "0x7f000001" and "017700000001" as addresses too.
+    Resolvers also accept "127.1", "0x7f000001" and "017700000001" as addresses.
     """
     if host.startswith("["):
         return host[1:-1]
@@ -131,29 +131,29 @@ def _numbers(host: str) -> str | None:
 
 
 def conversation_problem(address: str) -> str | None:
-    """What is wrong with the id of a Slack conversation; None if nothing is."""
+    """What is wrong with the id of a Slack conversation; None if it is valid."""
     if _CONVERSATION.fullmatch(address) is None:
-        # By its name a conversation can be written to and not be looked into.
+        # A conversation name allows posting but not reading.
         return "must be the id of a conversation such as C0123456789, not its name"
     return None
 
 
 def line_problem(address: str) -> str | None:
-    """What is wrong with an address that only its gateway can read; None if nothing is."""
+    """What is wrong with an address that only the gateway can interpret; None if it is valid."""
     if not 1 <= len(address) <= LONGEST_SUBJECT or has_breaks(address):
         return f"must be one line of 1 to {LONGEST_SUBJECT} characters"
     return None
 
 
 def subject_problem(subject: str) -> str | None:
-    """What is wrong with a subject; None if nothing is."""
+    """What is wrong with a subject; None if it is valid."""
     if len(subject) > LONGEST_SUBJECT or has_breaks(subject):
         return f"must be one line of at most {LONGEST_SUBJECT} characters"
     return None
 
 
 def text_problem(written: str, longest: int | None) -> str | None:
-    """What is wrong with subject and text as a channel writes them; None if nothing is."""
+    """What is wrong with the rendered subject and text; None if they are valid."""
     if longest is None or len(written) <= longest:
         return None
     return f"text must have at most {longest} characters with its subject; cut it or send a link"

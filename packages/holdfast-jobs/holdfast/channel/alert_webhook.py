@@ -1,7 +1,7 @@
-"""The channel behind ``alerts.webhook``: posts the document of an alert to one address.
+"""The channel of ``alerts.webhook``: posts the JSON document of an alert to one URL.
 
-The address stays in the settings, because many receivers know their senders by it alone. It is
-never stored with a delivery.
+The URL stays in the settings, because many receivers authenticate senders by it alone. It is never
+stored with a delivery.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ TIMEOUT_SECONDS = 5.0
 
 
 def channel_settings(alerts: AlertSettings) -> ChannelSettings:
-    """The channel as if a section described it. An alert sent twice is better than none."""
+    """Channel settings for the webhook. A duplicate alert is better than a lost one."""
     return ChannelSettings(
         kind="webhook",
         on_unknown="resend",
-        # Plain http is for a server in a network of the operator's own.
+        # Plain http is allowed for a server in the operator's own network.
         allow_private=alerts.allow_private or (alerts.webhook or "").startswith("http:"),
         connect_seconds=TIMEOUT_SECONDS,
         read_seconds=TIMEOUT_SECONDS,
@@ -34,7 +34,7 @@ def channel_settings(alerts: AlertSettings) -> ChannelSettings:
 
 
 def channel_secrets(alerts: AlertSettings) -> dict[str, Credential | None]:
-    """What is secret about it: the address, and the key that signs."""
+    """The secrets of the channel: the URL and the signing key."""
     secret = alerts.webhook_secret
     return {
         "address": Credential(alerts.webhook or ""),
@@ -43,7 +43,7 @@ def channel_secrets(alerts: AlertSettings) -> dict[str, Credential | None]:
 
 
 class AlertWebhook(Webhook):
-    """Posts the data of a message, and nothing else, to the address in the settings."""
+    """Posts only the data of a message to the configured URL."""
 
     def __init__(self, alerts: AlertSettings, clock: Clock) -> None:
         key = signing_key(alerts.webhook_secret)

@@ -1,4 +1,4 @@
-"""The kinds of channels that come with Holdfast, registered as any other."""
+"""The channel kinds that come with Holdfast, registered like any other kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Secrets = Mapping[str, Credential | None]
 
 
 class BuiltInKind(ChannelKind):
-    """The built-in kinds share one settings class, which knows the keys of each of them."""
+    """Base of the built-in kinds. They share one settings class with the keys of all of them."""
 
     settings: ClassVar[type[CommonChannelSettings]] = ChannelSettings
 
@@ -47,7 +47,7 @@ class MailboxKind(BuiltInKind):
 
 
 class WebhookKind(BuiltInKind):
-    """Signed webhooks, and gateways that are called like one."""
+    """Signed webhooks, and gateways with the same interface."""
 
     def open(self, name: str, settings: ChannelSettings, secrets: Secrets, clock: Clock) -> Channel:
         need_http(name)
@@ -97,7 +97,7 @@ class SlackKind(BuiltInKind):
 
 
 def _needed(secrets: Secrets) -> Credential:
-    """The credential of a kind whose settings require one."""
+    """Return the credential of a kind that requires one."""
     return cast(Credential, secrets["credential"])
 
 

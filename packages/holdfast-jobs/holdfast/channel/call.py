@@ -1,4 +1,4 @@
-"""Calls to one server of a channel, and what their failures prove."""
+"""HTTP calls to the server of a channel, and the meaning of their failures."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from holdfast.outbound.client import Client, NotSent, Received, Timeouts
 from holdfast.outbound.guard import Guard, Origin
 
 LONGEST_ID = 200
-# The server does not know us, or does not let us in: the next message would hear the same.
+# The server rejects our credential, so it would reject the next message as well.
 UNAUTHORIZED = frozenset({401, 402, 403, 407})
-# At a provider's own endpoint: the address of the channel is wrong. A redirect that keeps the
-# method says so too, before anything is done.
+# At a provider's own endpoint these mean that the channel's URL is wrong. So does a redirect that
+# keeps the method; nothing was processed.
 WRONG_ENDPOINT = frozenset({307, 308, 404, 405, 410})
-# No connection came about, for a reason that only the channel's owner or its receiver can mend.
+# No connection was opened, for a reason that only the channel's owner or the receiver can fix.
 _UNUSABLE = {"blocked": "address_refused", "tls": "tls"}
 
 
 class Caller:
-    """Calls below one address: its headers, and with them its credential, go nowhere else."""
+    """Calls below one base URL. Its headers, including the credential, are sent nowhere else."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class Caller:
         read: Callable[[Received], Sent],
         is_recipients: bool = False,
     ) -> Sent:
-        """Hand a message over, once: what *read* makes of its answer, or what its lack proves.
+        """Send a message once; return the result of *read*, or the meaning of a missing answer.
 
-        The status decides. The body is there as far as it could be read.
+        The status decides. The body is passed as far as it could be read.
 
-        *is_recipients* says that the address is the recipient's own and not the channel's.
+        *is_recipients* says that the URL belongs to the recipient and not to the channel.
         """
         given = {"content-type": "application/json", **self._headers, **(headers or {})}
         try:
@@ -85,13 +85,13 @@ class Caller:
         return read(answer)
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Received:
-        """One question. Raises the client's NotSent and Unsure."""
+        """Make one GET request. Raises the client's NotSent and Unsure."""
         target = self._path + path + (f"?{urlencode(query)}" if query else "")
         return self._client.send("GET", target, self._headers)
 
 
 def as_declared(known: Capabilities, settings: ChannelSettings) -> Capabilities:
-    """What a channel can do, with what its owner knows better."""
+    """The capabilities of a channel, overridden by its settings."""
     for name in ("settle_seconds", "retention_seconds"):
         if (value := getattr(settings, name)) is not None:
             known = replace(known, **{name: value})
@@ -99,13 +99,13 @@ def as_declared(known: Capabilities, settings: ChannelSettings) -> Capabilities:
 
 
 def encode(document: Any) -> bytes:
-    """A document as its one sequence of bytes: a repeated message is the same to the letter."""
+    """Encode a document. A repeated message is identical to the byte."""
     text = json.dumps(document, ensure_ascii=True, allow_nan=False, sort_keys=True)
     return text.encode("ascii")
 
 
 def decode(answer: Received) -> dict[str, Any] | None:
-    """The object that an answer holds; None if it holds none."""
+    """The JSON object in an answer; None if there is none."""
     try:
         found = json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -114,46 +114,46 @@ def decode(answer: Received) -> dict[str, Any] | None:
 
 
 def is_success(answer: Received) -> bool:
-    """Whether the status says that the message was taken."""
+    """Whether the status says that the message was accepted."""
     return 200 <= answer.status < 300
 
 
 def has_no_words(answer: Received) -> bool:
-    """Whether a success says nothing beside its status: an empty body, or one that failed."""
+    """Whether a success has no usable body: empty, or not read completely."""
     return is_success(answer) and (not answer.body.strip() or not answer.is_whole)
 
 
 def throttled(answer: Received) -> Throttled | None:
-    """What 429 says, whoever says it: a call that is turned away for its pace is not begun."""
+    """Read a 429. A rate-limited request was not processed."""
     if answer.status != 429:
         return None
     return Throttled("status_429", answer.retry_after)
 
 
 def refuses_us(answer: Received) -> bool:
-    """Whether the status says that our credential, or the channel's own address, is wrong."""
+    """Whether the status says that our credential or the channel's URL is wrong."""
     return answer.status in UNAUTHORIZED | WRONG_ENDPOINT
 
 
 def not_answered(answer: Received, word: str | None = None) -> LookupFailed:
-    """A question whose answer is none; *word* is the provider's own."""
+    """The result of a lookup without a valid answer; *word* is the provider's error code."""
     return LookupFailed(word or f"status_{answer.status}", answer.status in UNAUTHORIZED)
 
 
 def known_id(value: object) -> str | None:
-    """A name that a provider gave; None if it could not be kept as one."""
+    """An id that a provider assigned; None if it cannot be stored."""
     if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and value.isascii():
         return value if value.isprintable() else None
     return None
 
 
 def lookup_down(exc: NotSent | client.Unsure) -> LookupFailed:
-    """A question that was not answered, whether or not it left."""
+    """The result of a lookup that failed, whether or not the request was sent."""
     return LookupFailed(_UNUSABLE.get(exc.reason, exc.reason))
 
 
 def instant(value: object) -> datetime | None:
-    """A date as ISO 8601 writes it, if it names its zone; None for anything else."""
+    """An ISO 8601 timestamp with a time zone; None for anything else."""
     if not isinstance(value, str):
         return None
     try:

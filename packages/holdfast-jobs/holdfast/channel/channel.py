@@ -1,7 +1,7 @@
-"""Channel: the seam to whoever carries messages, and what it can be asked about them.
+"""Channel: the interface of message adapters, and their capabilities.
 
-A send that is not answered may have happened. What a channel can do about that is declared here,
-and decides whether a message may be sent again (outbox/decide.py).
+A send without an answer may have succeeded. The declared capabilities decide whether the message
+may be sent again (outbox/decide.py).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Lookup(StrEnum):
     NONE = "none"
     BY_OUR_TOKEN = "by_our_token"  # noqa: S105
     BY_PROVIDER_ID = "by_provider_id"
-    # By recipient and time: one match is a message, several are a question.
+    # By recipient and time: one match identifies the message, several are ambiguous.
     FUZZY = "fuzzy"
 
 
 class OnUnknown(StrEnum):
-    """What becomes of a message of which nobody can say whether it went out."""
+    """The policy for a message with unknown outcome."""
 
     HOLD = "hold"
     RESEND = "resend"
@@ -101,7 +101,7 @@ class Unsure:
     """No reliable answer: the message may have been accepted. *reason* is a code."""
 
     reason: str
-    # What the channel called it before the answer broke off, if it said so.
+    # The provider's id, if it arrived before the answer broke off.
     provider_id: str | None = None
 
 
@@ -155,7 +155,7 @@ class LookupKey:
 
 
 class Channel(Protocol):
-    """Sends messages. It never retries by itself, and its errors never quote a message."""
+    """Sends messages. It never retries, and its errors never quote a message."""
 
     name: str
     capabilities: Capabilities
@@ -169,14 +169,14 @@ class Channel(Protocol):
 
 @runtime_checkable
 class CommitPointChannel(Protocol):
-    """A channel that takes nothing before a commit point, such as the final dot of SMTP.
+    """A channel that accepts nothing before a commit point, such as the final dot of SMTP.
 
-    If the process dies before that point, the message can be sent again without doubt.
+    If the process crashes before that point, the message can safely be sent again.
     """
 
     def send_committing(self, message: Message, may_commit: Callable[[], bool]) -> Sent:
-        """Hand a message over, once.
+        """Send a message once.
 
         *may_commit* is called right before the commit point. It records durably that the point is
-        passed. If it returns False, the channel breaks off and answers Rejected.
+        passed. If it returns False, the channel aborts and returns Rejected.
         """

@@ -1,4 +1,4 @@
-"""The channels that the settings name, made when they are first needed."""
+"""The configured channels, opened on first use."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from holdfast.outbound.credential import Credential, read_secret
 class ConfiguredChannels:
     """Channels from ``[channels.NAME]``. Safe to share between threads.
 
-    A credential is read whenever its channel is asked for: one that was rotated, in its file or in
-    the environment, is used from the next message on.
+    A credential is read on every access to its channel. A rotated credential, in its file or in the
+    environment, is used from the next message on.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class ConfiguredChannels:
             self._settings[ALERT_WEBHOOK] = channel_settings(settings.alerts)
         self._env = os.environ if env is None else env
         self._clock = clock
-        # By name: what the channel was made of, and the channel.
+        # By name: the fingerprint of the settings, and the channel.
         self._made: dict[str, tuple[str, Channel]] = {}
         self._lock = threading.Lock()
 
     @property
     def names(self) -> list[str]:
-        """The channels that there are."""
+        """The names of the configured channels."""
         return sorted(self._declared)
 
     def require(self, name: str) -> Channel:
-        """The channel *name*; ConfigError if there is none, or it cannot be opened here."""
+        """Return the channel *name*. Raises ConfigError if it cannot be opened here."""
         settings = self._named(name)
         secrets = self._secrets(name)
         print_of = _fingerprint(settings, secrets)
@@ -66,9 +66,9 @@ class ConfiguredChannels:
             return channel
 
     def get(self, name: str) -> Channel | None:
-        """The channel *name*; None if it is not declared, or its credential is not here.
+        """Return the channel *name*; None if it is not declared, or its credential is missing here.
 
-        One channel that cannot be opened does not keep the others from working.
+        A channel that cannot be opened does not affect the others.
         """
         try:
             return self.require(name)
@@ -76,20 +76,20 @@ class ConfiguredChannels:
             return None
 
     def fingerprint(self, name: str) -> str:
-        """What tells this channel from the same one with another credential or address."""
+        """A value that changes with the credential or the address of the channel."""
         try:
             return _fingerprint(self._named(name), self._secrets(name))
         except ConfigError:
             return ""
 
     def knows(self, name: str) -> bool:
-        """Whether the channel *name* is declared, even if its credential is not here."""
+        """Whether the channel *name* is declared, even if its credential is missing here."""
         return name in self._settings
 
     def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
-        """Why the channel *name* cannot carry this; None if it can.
+        """Why the channel *name* cannot carry this message; None if it can.
 
-        It is asked before anything is written, so that nothing waits that can never go out.
+        It is checked before anything is stored, so that no undeliverable message is queued.
         """
         settings = self._settings.get(name)
         if name == ALERT_WEBHOOK and settings is not None:
@@ -99,12 +99,12 @@ class ConfiguredChannels:
         return f"channel must be one of {', '.join(self.names) or 'none'}; there is no other here"
 
     def on_unknown(self, name: str) -> OnUnknown:
-        """What becomes of a message of this channel if nobody can say whether it went out."""
+        """The policy of this channel for messages with unknown outcome."""
         settings = self._settings.get(name)
         return OnUnknown.HOLD if settings is None else OnUnknown(settings.on_unknown)
 
     def max_parallel(self, name: str) -> int:
-        """The most messages that one pass hands to this channel at once."""
+        """The maximum number of messages that one pass sends through this channel at once."""
         settings = self._settings.get(name)
         return 1 if settings is None else settings.max_parallel
 
@@ -155,10 +155,10 @@ def _kind_of(settings: CommonChannelSettings) -> ChannelKind:
 
 
 def _fingerprint(settings: CommonChannelSettings, secrets: Mapping[str, Credential | None]) -> str:
-    """A hash of the settings and the credentials of a channel; of none of them by itself."""
+    """A hash of the settings and the credentials of a channel together."""
     authority = 0
     with suppress(OSError):
-        # Another certificate in the same file is another channel, too.
+        # A changed certificate in the same file is a changed channel as well.
         file = getattr(settings, "ca_file", None)
         authority = Path(file).stat().st_mtime_ns if file else 0
     parts = [

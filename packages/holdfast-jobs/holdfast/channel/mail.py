@@ -1,4 +1,4 @@
-"""A message as a mail: the same bytes for the same message, headers that hold one line each."""
+"""Render a message as a mail: deterministic bytes, one line per header."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def sender_address(sender: str) -> str:
 
 
 def message_id(token: str, sender: str) -> str:
-    """The Message-ID, without its brackets: a reader that gets a mail twice knows it again."""
+    """The Message-ID without brackets. Mail clients use it to recognize a duplicate."""
     return f"{token}@{sender_address(sender).rpartition('@')[2]}"
 
 
 def compose(message: Message, sender: str, at: datetime) -> bytes:
-    """The mail, in ASCII, with lines that end as SMTP wants it.
+    """Return the mail in ASCII, with CRLF line endings.
 
-    A body is encoded, so that nothing in it can end a mail or begin another one. Raises ValueError
-    for an address or a subject that no mail can have.
+    The body is encoded, so that nothing in it can end the mail or start another one. Raises
+    ValueError for an invalid address or subject.
     """
     to = ascii_email(message.address)
     if to is None or subject_problem(message.subject) is not None:
@@ -40,22 +40,22 @@ def compose(message: Message, sender: str, at: datetime) -> bytes:
     mail["To"] = Address(addr_spec=to)
     mail["Date"] = format_datetime(at)
     mail["Message-ID"] = f"<{message_id(message.token, sender)}>"
-    # Whoever is away does not answer a machine.
+    # Suppresses automatic replies.
     mail["Auto-Submitted"] = "auto-generated"
     mail[TOKEN_HEADER] = message.token
     mail.set_content(message.text, cte="quoted-printable")
     if message.html is not None:
         mail.add_alternative(message.html, subtype="html", cte="quoted-printable")
-        # Drawn at random otherwise.
+        # The default boundary is random.
         mail.set_boundary(f"=_{message.token}")
     return _subject(message.subject) + mail.as_bytes()
 
 
 def _subject(text: str) -> bytes:
-    """The subject's header. It is written here because the library reads what it is given.
+    """Write the subject header. The standard library would decode the text first.
 
-    A text such as ``=?utf-8?q?a=0D=0AB?=`` is decoded by it, and where it then folds the line, the
-    line break inside is a second header.
+    It decodes text such as ``=?utf-8?q?a=0D=0AB?=``. When it then folds the line, the line break
+    inside becomes a second header.
     """
     is_plain = text.isascii() and "=?" not in text and text == text.strip() and len(text) <= 68
     if not is_plain:

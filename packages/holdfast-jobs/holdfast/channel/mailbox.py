@@ -1,7 +1,6 @@
-"""A mailbox in a folder of this machine: mails as files, for trying things out.
+"""A mailbox in a local folder: mails as files, for development.
 
-A file is named after its token and put in place in one step, so a mail lies there once however
-often it is sent.
+A file is named after its token and created atomically, so a repeated mail is stored once.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
 class Mailbox:
-    """Writes mails into a folder, one file each."""
+    """Writes mails to a folder, one file each."""
 
     capabilities = Capabilities(lookup=Lookup.BY_OUR_TOKEN, longest_token=200)
 
@@ -46,7 +45,7 @@ class Mailbox:
         self._clock = clock
 
     def send(self, message: Message) -> Sent:
-        """Put a mail into the folder, once."""
+        """Write a mail to the folder, once."""
         if not _TOKEN.fullmatch(message.token):
             return Rejected("bad_token", is_permanent=True)
         try:
@@ -59,7 +58,7 @@ class Mailbox:
         except OSError:
             return Rejected("folder", is_permanent=False)
         try:
-            # Fails where the mail lies there already, which is as good.
+            # The mail already exists, which is a success as well.
             with suppress(FileExistsError):
                 os.link(draft, self._file(message.token))
         except OSError:
@@ -69,7 +68,7 @@ class Mailbox:
         return Accepted(message_id(message.token, self._sender))
 
     def lookup(self, key: LookupKey) -> LookupResult:
-        """Look whether the mail's file is there."""
+        """Check whether the file of the mail exists."""
         if not _TOKEN.fullmatch(key.token):
             return NotFound()
         try:

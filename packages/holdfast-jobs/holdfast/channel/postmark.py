@@ -1,4 +1,4 @@
-"""Postmark: mail over HTTP. It takes no idempotency key, and finds messages by our token."""
+"""Postmark: mail over HTTP. It has no idempotency keys; messages are looked up by our token."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ from holdfast.outbound.credential import Credential
 
 BASE_URL = "https://api.postmarkapp.com"
 FIELD = "holdfast"
-# The mail or its recipient is refused, not the account: 300 is a mail that cannot be, 406 somebody
-# who bounced or complained.
+# The mail or its recipient is rejected, not the account: 300 is an invalid mail, 406 an inactive
+# recipient (bounce or complaint).
 PERMANENT = frozenset({300, 406})
-# We are refused: the token, the sender's address, the account or its credit.
+# The account is rejected: token, sender address, account status or credit.
 ACCOUNT = frozenset({10, 400, 401, 405, 412, 413})
 
 CAPABILITIES = Capabilities(
     lookup=Lookup.BY_OUR_TOKEN,
-    # Nobody says how far its index lags behind.
+    # The delay of its index is not documented.
     settle_seconds=300.0,
-    # Messages are kept for 45 days, but an account may be set to 7.
+    # Messages are kept for 45 days by default; an account can reduce this to 7.
     retention_seconds=7 * 86_400.0,
     longest_token=80,
 )
 
 
 class Postmark:
-    """ExecutorPool mails to Postmark."""
+    """Sends mails through Postmark."""
 
     def __init__(
         self, name: str, settings: ChannelSettings, credential: Credential, clock: Clock
@@ -74,7 +74,7 @@ class Postmark:
         self._caller = Caller(settings.base_url or BASE_URL, settings, headers, clock)
 
     def send(self, message: Message) -> Sent:
-        """Hand a mail over, once."""
+        """Send a mail once."""
         if problem(self._settings, message.address, message.subject) is not None:
             return Rejected("bad_message", is_permanent=True)
         given: dict[str, Any] = {
@@ -89,7 +89,7 @@ class Postmark:
         return self._caller.send("/email", encode(given), read=partial(_sent, token=message.token))
 
     def lookup(self, key: LookupKey) -> LookupResult:
-        """Look for a mail by its token."""
+        """Look up a mail by its token."""
         query = {"count": "10", "offset": "0", f"metadata_{FIELD}": key.token}
         try:
             answer = self._caller.get("/messages/outbound", query)
@@ -101,7 +101,7 @@ class Postmark:
             return not_answered(answer)
         ours = [one for one in messages if _token(one) == key.token]
         if len(ours) != len(messages):
-            # The question was not understood: what is missing may be on another page.
+            # The filter was not applied, so the mail may be on another page.
             return LookupFailed("not_understood")
         if not ours:
             return NotFound()
@@ -113,7 +113,7 @@ class Postmark:
         return Found(name, instant(ours[0].get("ReceivedAt")), not self._has_bounced(name))
 
     def _has_bounced(self, name: str) -> bool:
-        """Whether it was given up; only the message itself tells, and no answer says no."""
+        """Whether the mail bounced. Only the message details say so; no answer counts as no."""
         try:
             answer = self._caller.get(f"/messages/outbound/{quote(name, safe='')}/details")
         except (NotSent, client.Unsure):
@@ -129,7 +129,7 @@ def _sent(answer: Received, token: str) -> Sent:
         return busy
     found = decode(answer)
     if found is None and has_no_words(answer):
-        # It was taken, and its name is lost: it is known here by the token in its metadata.
+        # It was accepted, but the id is lost. The token in its metadata identifies it.
         return Accepted(token)
     found = found or {}
     code = found.get("ErrorCode")

@@ -1,4 +1,4 @@
-"""Resend: mail over HTTP. It takes a token once a day, and finds messages by its own id."""
+"""Resend: mail over HTTP. It accepts a token once per day; mails are looked up by Resend's id."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from holdfast.outbound.client import NotSent, Received
 from holdfast.outbound.credential import Credential
 
 BASE_URL = "https://api.resend.com"
-# The mail is refused, not the account.
+# The mail is rejected, not the account.
 PERMANENT = frozenset({400, 413, 422})
-# We are refused: the key, the sender's domain, or what the plan allows.
+# The account is rejected: key, sender domain or plan limit.
 ACCOUNT = frozenset(
     {
         "daily_quota_exceeded",
@@ -65,14 +65,14 @@ CAPABILITIES = Capabilities(
     wants_same_body=True,
     lookup=Lookup.BY_PROVIDER_ID,
     settle_seconds=60.0,
-    # Its smallest plan keeps a mail for a day; then its id is not found.
+    # The smallest plan keeps a mail for one day; after that its id is not found.
     retention_seconds=86_400.0,
     longest_token=256,
 )
 
 
 class Resend:
-    """ExecutorPool mails to Resend."""
+    """Sends mails through Resend."""
 
     def __init__(
         self, name: str, settings: ChannelSettings, credential: Credential, clock: Clock
@@ -84,7 +84,7 @@ class Resend:
         self._caller = Caller(settings.base_url or BASE_URL, settings, headers, clock)
 
     def send(self, message: Message) -> Sent:
-        """Hand a mail over; within a day the same token is taken once."""
+        """Send a mail. Within a day the same token is accepted once."""
         if problem(self._settings, message.address, message.subject) is not None:
             return Rejected("bad_message", is_permanent=True)
         given: dict[str, Any] = {
@@ -100,7 +100,7 @@ class Resend:
         return self._caller.send("/emails", encode(given), headers, read=read)
 
     def lookup(self, key: LookupKey) -> LookupResult:
-        """Ask for a mail by the id that Resend gave it."""
+        """Look up a mail by the id that Resend assigned."""
         if key.provider_id is None:
             return LookupFailed("no_id")
         try:
@@ -128,13 +128,13 @@ def _sent(answer: Received, token: str) -> Sent:
     if (busy := throttled(answer)) is not None:
         return busy
     if found is None and has_no_words(answer):
-        # It was taken under our token, and its name is lost.
+        # It was accepted under our token, but the id is lost.
         return Accepted(token)
     found = found or {}
     name = known_id(found.get("id"))
     if is_success(answer) and name is not None:
         return Accepted(name)
-    # 409 says that the token is at work or was used for another mail: something was taken.
+    # 409 means that the token is in progress or was used for another mail: something was accepted.
     if is_refusal and answer.status not in (408, 409) and word is not None:
         return Rejected(f"resend_{word}"[:100], is_permanent=answer.status in PERMANENT)
     return Unsure(f"status_{answer.status}", name)

@@ -1,6 +1,6 @@
 """Signing keys of webhooks: one for the channel, or one for each endpoint or tenant.
 
-While a secret is rotated two are in use. A message is then signed with both, so receivers that know
+During a rotation two secrets are in use. A message is then signed with both, so receivers that know
 either of them accept it.
 """
 
@@ -18,7 +18,7 @@ from holdfast.ids import read_uuid
 from holdfast.outbound.credential import Credential
 from holdfast.outbound.signature import sign
 
-# The new secret and the one before it.
+# The new secret and the previous one.
 MOST_SECRETS = 2
 LONGEST_FILE = 4 * 1024 * 1024
 
@@ -27,14 +27,14 @@ Keys = tuple[bytes, ...]
 
 @dataclass(frozen=True, slots=True)
 class SigningKeys:
-    """Which keys sign a message: those of its endpoint, else of its tenant, else the channel's."""
+    """The keys that sign a message: those of its endpoint, else its tenant, else the channel."""
 
     default: Keys = field(default=(), repr=False)
     endpoints: Mapping[str, Keys] = field(default_factory=dict, repr=False)
     tenants: Mapping[str, Keys] = field(default_factory=dict, repr=False)
 
     def find(self, url: str, org_id: str | None) -> Keys:
-        """The keys for a message of *org_id* that is posted to *url*."""
+        """Return the keys for a message of *org_id* that is posted to *url*."""
         for name in (url, _origin(url)):
             if name in self.endpoints:
                 return self.endpoints[name]
@@ -44,12 +44,12 @@ class SigningKeys:
 
 
 def signature_header(keys: Keys, message_id: str, stamp: str, body: bytes) -> str:
-    """One signature for each key, with spaces between them, as Standard Webhooks defines it."""
+    """One signature per key, separated by spaces, as Standard Webhooks defines it."""
     return " ".join(sign(key, message_id, stamp, body) for key in keys)
 
 
 def make_signing_keys(channel: str, secrets: Mapping[str, Credential | None]) -> SigningKeys:
-    """The keys of a channel, made of what its settings name. Raises ConfigError."""
+    """Create the keys of a channel from its settings. Raises ConfigError."""
     place = f"channels.{channel}"
     found = [
         _key(secret.reveal(), f"{place}.{name}_env or {name}_file")
@@ -68,7 +68,7 @@ def make_signing_keys(channel: str, secrets: Mapping[str, Credential | None]) ->
 
 
 def read_secrets_file(channel: str, path: str | None) -> Credential | None:
-    """The text of the file that holds the secrets of endpoints and tenants."""
+    """Read the file with the secrets of endpoints and tenants."""
     if path is None:
         return None
     try:
@@ -116,7 +116,7 @@ def _mapping(document: Mapping[str, Any], name: str, place: str, read: Any) -> d
 
 
 def _endpoint(name: str) -> str | None:
-    """A whole address, or a scheme and a host for every address there."""
+    """A complete URL, or a scheme and a host for all URLs there."""
     origin = _origin(name)
     if not origin.startswith(("https://", "http://")) or origin.endswith("//"):
         return None
@@ -144,5 +144,5 @@ def _key(secret: str, where: str) -> bytes:
 
 
 def _bad(place: str, says: str) -> ConfigError:
-    # Neither the secrets nor the addresses are repeated.
+    # The message repeats neither secrets nor URLs.
     return ConfigError(f"{place}.secrets_file cannot be used: it {says}.")

@@ -1,4 +1,4 @@
-"""Slack: messages to a conversation, which is read back to find our token."""
+"""Slack: posts messages to a conversation, and reads it back to find our token."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from holdfast.outbound.credential import Credential
 
 BASE_URL = "https://slack.com/api"
 EVENT = "holdfast_delivery"
-# Slack cuts what is longer.
+# Slack truncates longer texts.
 LONGEST_TEXT = 40_000
 PAGE = 200
 MOST_PAGES = 10
-# Two clocks may differ.
+# Tolerance for clock skew.
 SKEW = timedelta(minutes=5)
 
-# The message or its conversation is refused.
+# The message or its conversation is rejected.
 PERMANENT = frozenset(
     {
         "cannot_reply_to_message",
@@ -66,7 +66,7 @@ PERMANENT = frozenset(
         "user_not_found",
     }
 )
-# We are refused: the token, its scopes, or the app in its workspace.
+# The app is rejected: token, scopes, or installation in the workspace.
 ACCOUNT = frozenset(
     {
         "access_denied",
@@ -89,11 +89,11 @@ ACCOUNT = frozenset(
         "unknown_method",
     }
 )
-# We are refused in this conversation, until somebody lets the app in.
+# The app is rejected in this conversation until a member adds it.
 CONVERSATION = frozenset({"messages_tab_disabled", "not_in_channel"})
 BUSY = frozenset({"message_limit_exceeded", "rate_limited", "ratelimited"})
 
-# Slack refuses with status 200 too: it is the first word of the body that tells.
+# Slack also reports errors with status 200, so the first field of the body decides.
 _OK = re.compile(rb'\s*\{\s*"ok"\s*:\s*true\s*[,}]')
 
 CAPABILITIES = Capabilities(
@@ -119,7 +119,7 @@ class Slack:
         self._caller = Caller(settings.base_url or BASE_URL, settings, headers, clock)
 
     def send(self, message: Message) -> Sent:
-        """Post a message, once."""
+        """Post a message once."""
         text = written(message.subject, message.text)
         if problem(self._settings, message.address, message.subject) is not None:
             return Rejected("bad_message", is_permanent=True)
@@ -138,7 +138,7 @@ class Slack:
         return self._caller.send("/chat.postMessage", encode(given), headers, read=read)
 
     def lookup(self, key: LookupKey) -> LookupResult:
-        """Read the conversation from just before the first try on, and look for the token."""
+        """Read the conversation from shortly before the first attempt, and search for the token."""
         query = {
             "channel": key.address,
             "oldest": f"{(key.since - SKEW).timestamp():.6f}",
@@ -163,12 +163,12 @@ class Slack:
                 is_whole = document.get("has_more") is not True
                 return _seen(found) if found or is_whole else LookupFailed("not_understood")
             query["cursor"] = cursor
-        # What was not read may hold it.
+        # The unread part may contain it.
         return _seen(found) if found else LookupFailed("too_long")
 
 
 def written(subject: str, text: str) -> str:
-    """Subject and text. What Slack would read as a mention or a link is written as a text."""
+    """Return subject and text, with mentions and links escaped."""
     whole = f"{subject}\n{text}" if subject else text
     return whole.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -176,7 +176,7 @@ def written(subject: str, text: str) -> str:
 def _sent(answer: Received, token: str) -> Sent:
     found = decode(answer)
     if found is None and is_success(answer) and _OK.match(answer.body):
-        # The answer broke off behind its first word, which says that it was posted.
+        # The answer broke off after the first field, which says that the message was posted.
         return Accepted(token)
     found = found or {}
     word = known_id(found.get("error"))
@@ -192,7 +192,7 @@ def _sent(answer: Received, token: str) -> Sent:
     if refuses_us(answer) or is_here or (is_ours and word in ACCOUNT):
         code = f"slack_{word}"[:100] if word else f"status_{answer.status}"
         return ChannelRefused(code, is_endpoint=is_here)
-    # fatal_error may come after the message was posted, and so may a word that nobody knows.
+    # fatal_error may occur after the message was posted, and so may an unknown error.
     return Unsure(f"slack_{word}"[:100] if is_ours and word else f"status_{answer.status}", name)
 
 

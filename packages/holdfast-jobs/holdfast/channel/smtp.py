@@ -1,7 +1,7 @@
-"""SMTP: mail to a server that cannot be asked afterwards.
+"""SMTP: mail to a server that supports no lookup.
 
-Until the final dot is sent nothing is taken, whatever breaks. What breaks after it leaves open
-whether the mail goes out, and only the server's answer to the dot ends the doubt (RFC 1047).
+Before the final dot, the server has accepted nothing. After it, the outcome is unknown until the
+server answers the dot (RFC 1047).
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from holdfast.outbound.client import is_tls_refusal
 from holdfast.outbound.credential import Credential
 from holdfast.outbound.guard import Blocked, Guard, Origin
 
-# From the first byte to the last, because a server that says a word now and then never lets a
-# timeout run out.
+# The limit for a whole session. A slow server that sends a byte now and then never triggers a read
+# timeout.
 LONGEST_SECONDS = 300.0
 PORTS = {"starttls": 587, "tls": 465, "none": 25}
 _GOODBYE_SECONDS = 2.0
-# A host with more addresses than this is down if none of them answers.
+# At most this many addresses of a host are tried.
 _TRIED = 3
-# No room, or no time: the server is going away, or its disk is full.
+# Temporarily unavailable: the server is shutting down, or its disk is full.
 _BUSY = frozenset({421, 452})
-# Said of the way we speak or of our login, whenever it is said.
+# Codes about our protocol use or our login, at any stage.
 _OURS = frozenset({500, 502, 503, 530, 534, 535, 538})
 _DOTS = re.compile(rb"(?m)^\.")
 
 
 class Smtp:
-    """ExecutorPool mails to one server, one connection a mail."""
+    """Sends mails through one server, with one connection per mail."""
 
     capabilities = Capabilities(longest_token=200)
 
@@ -70,11 +70,11 @@ class Smtp:
         self._trust = self._trusted()
 
     def send(self, message: Message) -> Sent:
-        """Hand a mail over, once."""
+        """Send a mail once."""
         return self.send_committing(message, lambda: True)
 
     def send_committing(self, message: Message, may_commit: Callable[[], bool]) -> Sent:
-        """The same; *may_commit* is called when only the final dot is missing."""
+        """Send a mail once; *may_commit* is called right before the final dot."""
         try:
             body = compose(message, self._sender, message.at or self._clock.now())
         except ValueError:
@@ -98,13 +98,13 @@ class Smtp:
         except (OSError, smtplib.SMTPException) as exc:
             if is_tls_refusal(exc):
                 return ChannelRefused("tls")
-            # A login that finds no way it knows says no more than that it failed.
+            # smtplib only reports that no authentication method matched.
             if type(exc) in (smtplib.SMTPNotSupportedError, smtplib.SMTPException):
                 return ChannelRefused("not_supported")
             return Rejected("unreachable", is_permanent=False)
 
     def lookup(self, key: LookupKey) -> LookupResult:
-        """A mail server cannot be asked."""
+        """Return LookupFailed: SMTP supports no lookup."""
         return LookupFailed("not_supported")
 
     @contextmanager
@@ -115,7 +115,7 @@ class Smtp:
             yield session
             session.leave()
         except _Refused:
-            # Servers keep count of whoever hangs up on them.
+            # Servers penalize clients that disconnect without QUIT.
             session.leave()
             raise
         finally:
@@ -136,7 +136,7 @@ class Smtp:
             raise _Refused(Rejected("too_large", is_permanent=True))
         code, _ = session.mail(sender_address(self._sender), options)
         if code != 250:
-            # 552 is the answer to the size that was just told (RFC 1870).
+            # 552 answers the declared size (RFC 1870).
             raise _Refused(_refusal(code, is_about_us=code != 552 or not options))
         code, _ = session.rcpt(ascii_email(address) or "")
         if code not in (250, 251):
@@ -153,7 +153,7 @@ class Smtp:
             return Unsure("no_answer")
         if 200 <= code < 300:
             return Accepted(message_id(token, self._sender))
-        # "I am going away" may be said at any moment, and says nothing of the mail.
+        # A 421 may arrive at any time and says nothing about the mail.
         if code == 421 or not 400 <= code < 600:
             return Unsure(f"smtp_{max(code, 0)}")
         return _refusal(code)
@@ -171,7 +171,7 @@ class Smtp:
 
 
 class _Refused(Exception):
-    """The server said no before the mail was over."""
+    """The server refused before the mail was complete."""
 
     def __init__(self, answer: Sent) -> None:
         super().__init__("refused")
@@ -183,9 +183,9 @@ class _NotCommittedError(Exception):
 
 
 def _refusal(code: int, *, is_about_us: bool = False) -> Sent:
-    """What a code means that proves that nothing was taken.
+    """The result of a code that proves that nothing was accepted.
 
-    A server that refuses us, our login or our sender refuses every mail until that is mended.
+    A server that refuses our login or our sender refuses every mail until that is corrected.
     """
     if code in _BUSY:
         return Throttled(f"smtp_{code}")
@@ -196,10 +196,10 @@ def _refusal(code: int, *, is_about_us: bool = False) -> Sent:
 
 
 class _Session(smtplib.SMTP):
-    """One connection, to an address that the guard has looked at, cut off after a while."""
+    """One connection to an address that the guard has checked, with a total time limit."""
 
     def __init__(self, guard: Guard, sender: str, settings: ChannelSettings) -> None:
-        # The machine's own name is nobody's business, and may take a resolver seconds to find.
+        # The local host name is private, and resolving it may take seconds.
         hello = sender_address(sender).rpartition("@")[2]
         super().__init__(local_hostname=hello, timeout=settings.connect_seconds)
         self._guard = guard
@@ -210,7 +210,7 @@ class _Session(smtplib.SMTP):
         self._timer.daemon = True
 
     def open(self, trust: ssl.SSLContext | None) -> None:
-        """Connect, and read the greeting; with *trust* everything is encrypted from the start."""
+        """Connect and read the greeting; with *trust* the connection uses TLS from the start."""
         self._timer.start()
         self._trust = trust
         code, _ = self.connect(self._guard.origin.host, self._guard.origin.port)
@@ -218,27 +218,27 @@ class _Session(smtplib.SMTP):
             raise _Refused(_refusal(code, is_about_us=True))
 
     def encrypt(self, trust: ssl.SSLContext) -> None:
-        """Go on encrypted. Where the server does not offer it nothing is said in the clear."""
+        """Upgrade to TLS. If the server does not offer it, nothing is sent unencrypted."""
         if not self.has_extn("starttls"):
             raise smtplib.SMTPNotSupportedError("no STARTTLS")
         code, _ = self.docmd("STARTTLS")
         if code != 220 or self.sock is None:
             raise _Refused(_refusal(code, is_about_us=True))
         self.sock = self._wrapped(self.sock, trust)
-        # What was said in the clear is forgotten, also what somebody slipped in behind it.
+        # Discard plain-text input, including data injected before the handshake.
         self.file = None
         self.helo_resp = self.ehlo_resp = None
         self.esmtp_features = {}
         self.does_esmtp = False
 
     def put(self, data: bytes) -> None:
-        """Send bytes as they are. OSError where not all of them went."""
+        """Send raw bytes. Raises OSError if not all of them were sent."""
         if self.sock is None:
             raise smtplib.SMTPServerDisconnected("closed")
         self.sock.sendall(data)
 
     def leave(self) -> None:
-        """Say goodbye; the mail is over, so nobody waits long for the answer."""
+        """Send QUIT. The mail is complete, so the wait for the answer is short."""
         with suppress(OSError, smtplib.SMTPException):
             if self.sock is not None:
                 self.sock.settimeout(_GOODBYE_SECONDS)
@@ -247,7 +247,7 @@ class _Session(smtplib.SMTP):
     def end(self) -> None:
         self._timer.cancel()
         self.close()
-        # Where a handshake failed, the connection is nobody's but ours.
+        # After a failed handshake, close the raw connection.
         if self._wire is not None:
             self._wire.close()
 
@@ -268,7 +268,7 @@ class _Session(smtplib.SMTP):
         found = trust.wrap_socket(
             wire, server_hostname=self._guard.origin.host, do_handshake_on_connect=False
         )
-        # A handshake can be cut off as well.
+        # The time limit also covers the handshake.
         self._wire = found
         found.do_handshake()
         return found

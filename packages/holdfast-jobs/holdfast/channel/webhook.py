@@ -1,7 +1,7 @@
-"""Webhooks: messages to programs, signed as Standard Webhooks are. SMS and push go this way too.
+"""Webhooks: signed messages to programs (Standard Webhooks), also for SMS and push gateways.
 
-Without ``base_url`` a message's address is where it is posted. With it every message goes to that
-one gateway, the address stands in the body, and a credential may go along.
+Without ``base_url``, a message is posted to its own address. With it, every message is posted to
+that gateway with the address in the body, and a credential may be sent.
 """
 
 from __future__ import annotations
@@ -48,15 +48,14 @@ from holdfast.outbound import client
 from holdfast.outbound.client import NotSent, Received
 from holdfast.outbound.credential import Credential
 
-# Connections are kept for so many receivers at once.
+# The maximum number of receivers with open connections.
 MOST_RECEIVERS = 64
-# The receiver will not take this message another time either. One that is not there any more says
-# 404 or 410; at a gateway of our own 404 and 405 say that its address is wrong.
+# The receiver will reject this message on every attempt. 404 and 410 mean that the receiver no
+# longer exists; at a configured gateway, 404 and 405 mean that its URL is wrong.
 PERMANENT = frozenset({400, 404, 405, 406, 410, 411, 413, 414, 415, 422, 431, 451})
-# Sent on elsewhere before anything was done. The other redirects may follow a message that was
-# taken, as forms have it; none is followed.
+# Redirected before processing. Other redirects may follow an accepted message. None is followed.
 REDIRECTED = frozenset({307, 308})
-# The message may be at work, or have been.
+# The message may be in progress or processed.
 OPEN = frozenset({408, 409})
 
 
@@ -83,7 +82,7 @@ class Webhook:
         self._lock = threading.Lock()
 
     def send(self, message: Message) -> Sent:
-        """Post a message, once. The receiver knows a repetition by its token."""
+        """Post a message once. The receiver recognizes a repeat by its token."""
         if self._problem(message) is not None:
             return Rejected("bad_message", is_permanent=True)
         url, document = self._posted(message)
@@ -101,12 +100,12 @@ class Webhook:
         return problem(self._settings, message.address, message.subject)
 
     def _posted(self, message: Message) -> tuple[str, dict[str, Any]]:
-        """Where a message is posted to, and what."""
+        """The URL and the document to post."""
         gateway = self._settings.base_url
         return gateway or message.address, _document(message, with_address=gateway is not None)
 
     def lookup(self, key: LookupKey) -> LookupResult:
-        """Ask the gateway what it knows of a token."""
+        """Look up a token at the gateway."""
         url = self._settings.status_url
         if url is None:
             return LookupFailed("not_supported")
@@ -118,7 +117,8 @@ class Webhook:
         return _seen(answer, key.address)
 
     def _signed(self, message: Message, url: str, body: bytes) -> dict[str, str]:
-        # Of every try, because receivers refuse what is older than a few minutes.
+        # A new timestamp for every attempt, because receivers reject timestamps older than a few
+        # minutes.
         stamp, token = str(int(self._clock.now().timestamp())), message.token
         headers = {"webhook-id": token, "webhook-timestamp": stamp, "idempotency-key": token}
         keys = self._keys.find(url, message.org_id)
@@ -132,7 +132,7 @@ class Webhook:
             found = self._callers.pop(origin, None)
             if found is None:
                 found = Caller(origin, self._settings, self._headers, self._clock)
-            # The one that was used last stands last; whoever still calls one keeps it open.
+            # Ordered by last use. A caller that is still in use stays open.
             self._callers[origin] = found
             while len(self._callers) > MOST_RECEIVERS:
                 del self._callers[next(iter(self._callers))]
@@ -155,7 +155,7 @@ def _target(url: str) -> str:
 
 
 def _document(message: Message, *, with_address: bool) -> dict[str, Any]:
-    """The body: the same for the same message, to the byte."""
+    """The body, identical to the byte for the same message."""
     found: dict[str, Any] = {
         "id": message.token,
         "subject": message.subject,
@@ -176,7 +176,7 @@ def _sent(answer: Received, token: str, *, is_recipients: bool) -> Sent:
     if status in UNAUTHORIZED or (status in (404, 405) and not is_recipients):
         return ChannelRefused(f"status_{status}", is_endpoint=is_recipients)
     if 200 <= status < 300:
-        # A receiver that names nothing knows the message by its token.
+        # Without an id from the receiver, the token identifies the message.
         return Accepted(known_id((decode(answer) or {}).get("id")) or token)
     if status in REDIRECTED or (400 <= status < 500 and status not in OPEN):
         return Rejected(f"status_{status}", status in PERMANENT | REDIRECTED)
@@ -184,7 +184,7 @@ def _sent(answer: Received, token: str, *, is_recipients: bool) -> Sent:
 
 
 def _seen(answer: Received, address: str) -> LookupResult:
-    """What a status address says: its own words, or nothing that counts."""
+    """Interpret the answer of the status URL; unknown answers count as failed lookups."""
     found = decode(answer) or {}
     if answer.status == 404 and "error" in found:
         return NotFound()
@@ -194,7 +194,7 @@ def _seen(answer: Received, address: str) -> LookupResult:
     matches = found.get("matches")
     if isinstance(matches, list) and len(matches) > 1:
         return Ambiguous(len(matches))
-    # A gateway that says to whom it went, and names somebody else, has another message.
+    # A different recipient means a different message.
     if found.get("to", address) != address:
         return Ambiguous(1)
     return Found(name, instant(found.get("at")), found.get("status") != "failed")

@@ -53,7 +53,7 @@ def dead_letters() -> None:
 
 
 def filter_options(command: F) -> F:
-    """Which dead letters."""
+    """Options that select dead letters."""
     for option in (
         click.option(
             "--older-than",
@@ -77,14 +77,14 @@ def filter_options(command: F) -> F:
 
 
 def version_option(command: F) -> F:
-    """The version that was looked at."""
+    """The option for the expected version."""
     return click.option(
         "--version", type=int, help="Fail unless the dead letter has this version."
     )(command)
 
 
 def step(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """The options that every step takes, after its own."""
+    """The options of every step, after its own."""
 
     def decorate(command: F) -> F:
         made: Any = click.pass_context(command)
@@ -98,7 +98,7 @@ def step(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 
 @contextmanager
 def letters_of(ctx: click.Context, who: Mapping[str, Any]) -> Iterator[DeadLetters]:
-    """The dead letters as the person named by the options sees them."""
+    """The dead letters that the actor of the options may see."""
     with app_of(ctx, required=False) as hf:
         yield operator_of(hf, who["actor"], who["role"], who["org_id"]).dead_letters
 
@@ -309,7 +309,7 @@ def note(ctx: click.Context, /, job_id: str, body: str, as_json: bool, **who: An
 
 
 def bulk_options(command: F) -> F:
-    """What a bulk is asked to do."""
+    """The options of a bulk action."""
     made: Any = filter_options(operator_options(json_option(click.pass_context(command))))
     for option in (
         click.option(
@@ -359,7 +359,7 @@ def discard_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
 
 
 def _read(given: dict[str, Any]) -> tuple[DeadLetterFilter, dict[str, Any]]:
-    """The filter, and the options that are left."""
+    """The filter, and the remaining options."""
     names = ("job_type", "error_class", "queue", "stage", "kind", "state")
     hours = given.pop("older_than")
     wanted = {name: given.pop(name) for name in names}

@@ -59,13 +59,13 @@ def deliveries() -> None:
 
 @contextmanager
 def deliveries_of(ctx: click.Context, who: Mapping[str, Any]) -> Iterator[Deliveries]:
-    """The deliveries as the person named by the options sees them."""
+    """The deliveries that the actor of the options may see."""
     with app_of(ctx, required=False) as hf:
         yield operator_of(hf, who["actor"], who["role"], who["org_id"]).deliveries
 
 
 def filter_options(*reason: str) -> Callable[[F], F]:
-    """The conditions of a :class:`DeliveryFilter`; *reason* is what that option is called."""
+    """Options of a :class:`DeliveryFilter`; *reason* is the name of that option."""
 
     def decorate(command: F) -> F:
         made: Any = command
@@ -160,13 +160,13 @@ def reconcile(ctx: click.Context, /, **given: Any) -> None:
 
     It starts the run outbox_reconciler.
     """
-    # An application that has not used its outbox yet does not know the run.
+    # An application that has not used its outbox yet has not declared the run.
     app_of(ctx, required=True).outbox.declare()
     ctx.invoke(run, name="outbox_reconciler", **given)
 
 
 def decide_options(command: F) -> F:
-    """What every decision takes."""
+    """The options of every decision."""
     made: Any = click.pass_context(command)
     reason = click.option("--reason", required=True, help="Reason recorded in the audit.")
     for option in (
@@ -217,7 +217,7 @@ def drop(ctx: click.Context, /, delivery_id: str, reason: str, as_json: bool, **
 
 
 def bulk_options(command: F) -> F:
-    """What every decision about many deliveries takes."""
+    """The options of every bulk decision."""
     made: Any = click.pass_context(command)
     for option in (
         json_option,

@@ -44,7 +44,7 @@ def doctor(
     count.
     """
     with app_of(ctx, required=False) as hf:
-        # A schema that does not fit this version is one of the findings.
+        # A schema that does not match this version is one of the findings.
         use_unchecked_store(hf)
         found = operator_of(hf, actor, role, org_id).doctor(providers=providers)
     if as_json:

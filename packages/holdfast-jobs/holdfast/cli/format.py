@@ -1,4 +1,4 @@
-"""Values as people read them: ages instead of instants, durations with one unit, counted nouns."""
+"""Human-readable values: ages instead of timestamps, durations with one unit, counted nouns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 def duration(seconds: float) -> str:
-    """A length of time with its largest unit: ``31s``, ``5m``, ``2h``, ``12d``."""
+    """A duration with its largest unit: ``31s``, ``5m``, ``2h``, ``12d``."""
     whole = int(abs(seconds))
     for length, unit in _UNITS:
         if whole >= length:
@@ -19,13 +19,13 @@ def duration(seconds: float) -> str:
 
 
 def age(at: datetime, now: datetime | None = None) -> str:
-    """How long ago *at* was, or in how long it is: ``5m ago``, ``in 2h``."""
+    """The time since or until *at*: ``5m ago``, ``in 2h``."""
     seconds = ((now or datetime.now(UTC)) - at).total_seconds()
     return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(seconds)}"
 
 
 def moment(at: datetime, now: datetime | None = None) -> str:
-    """An instant to the second, with its age: ``2026-01-05 09:00:00 UTC (5m ago)``."""
+    """A timestamp to the second, with its age: ``2026-01-05 09:00:00 UTC (5m ago)``."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({age(at, now)})"
 
 
@@ -35,5 +35,5 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def tallied(words: Iterable[str]) -> str:
-    """How often each word occurs: ``3 completed, 1 failed``."""
+    """Count each word: ``3 completed, 1 failed``."""
     return ", ".join(f"{count} {word}" for word, count in sorted(Counter(words).items()))

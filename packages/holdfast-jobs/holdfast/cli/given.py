@@ -1,4 +1,4 @@
-"""What every command is given: the application, the settings, and a way to print."""
+"""Shared parts of commands: the application, the settings, and output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print every
 
 
 def read_actor_option(_ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """The text of an actor; what is none is wrong usage."""
+    """Validate an actor option. An invalid actor is a usage error."""
     try:
         read_actor(value)
     except InvalidArgument as exc:
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 def operator_options(command: F) -> F:
-    """Who acts, in which role, and for which tenant."""
+    """Options for the actor, the role and the tenant."""
     role = click.option(
         "--role",
         type=click.Choice([role.value for role in Role]),
@@ -138,7 +138,7 @@ def operator_of(
 
 
 def id_of(text: str, where: str) -> str:
-    """An id in its stored form; anything else is wrong usage of the argument *where*."""
+    """An id in its stored form. Anything else is a usage error of the argument *where*."""
     try:
         return read_uuid(text)
     except ValueError as exc:
@@ -146,7 +146,7 @@ def id_of(text: str, where: str) -> str:
 
 
 class ShortId(click.ParamType[str]):
-    """An id, or the beginning of one: the database is asked which id is meant."""
+    """An id or a unique prefix of one, resolved by the database."""
 
     name = "id"
 
@@ -169,17 +169,17 @@ class ShortId(click.ParamType[str]):
 
 
 def short_id_argument(name: str, noun: str) -> Callable[[F], F]:
-    """An argument that takes an id of a noun of the operator API, or the beginning of one."""
+    """An argument that takes an id of a noun of the operator API, or a prefix of one."""
     return click.argument(name, type=ShortId(noun))
 
 
 def shorten(operator: Operator, noun: str, ids: Iterable[str]) -> dict[str, str]:
-    """The beginning of each id that names it among all ids of *noun*."""
+    """The shortest unique prefix of each id of *noun*."""
     return short_ids(operator.context, getattr(operator, noun).id_space, ids)
 
 
 def every_page(verb: Callable[..., Page[T]]) -> Iterator[T]:
-    """Every row of a listing in order of names, page by page."""
+    """Iterate over all rows of a listing by name, page by page."""
     page = verb(limit=LONGEST_PAGE)
     yield from page
     while page.next is not None:
@@ -188,7 +188,7 @@ def every_page(verb: Callable[..., Page[T]]) -> Iterator[T]:
 
 
 def print_json(value: Any) -> None:
-    """*value* as JSON, with what cannot be seen as escapes: no text in it acts on a terminal."""
+    """Print *value* as JSON. Control characters are escaped to protect the terminal."""
     text = json.dumps(value, indent=2, default=_plain, ensure_ascii=False)
     click.echo("".join(letter if letter.isprintable() else _escape(letter) for letter in text))
 
@@ -204,9 +204,9 @@ def print_table(
     ids: Mapping[str, str] | None = None,
     empty: str = "",
 ) -> None:
-    """Aligned columns, as wide as their contents, under the names that JSON has.
+    """Print aligned columns, named as in JSON.
 
-    Instants are printed as ages, and ids as *ids* shortens them. Without rows it prints *empty*.
+    Timestamps are printed as ages, and ids as *ids* shortens them. Without rows it prints *empty*.
     """
     if not rows and empty:
         click.echo(empty)
@@ -223,7 +223,7 @@ def print_table(
 
 
 def print_fields(fields: Mapping[str, Any], *, title: str = "") -> None:
-    """A title, and a line for each field that has a value; nothing if none has one."""
+    """Print a title and one line per field with a value; nothing if no field has one."""
     shown = {name: value for name, value in fields.items() if value not in (None, "", (), [], {})}
     if not shown:
         return
@@ -244,7 +244,7 @@ def _cell(value: Any, ids: Mapping[str, str]) -> str:
 
 
 def one_line(value: Any) -> str:
-    """*value* as text that cannot act on a terminal."""
+    """*value* as one line of text without control characters."""
     return visible(str(value))
 
 

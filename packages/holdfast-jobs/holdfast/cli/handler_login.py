@@ -29,7 +29,7 @@ def handler_login(name: str) -> None:
 
 
 def statements_for(name: str) -> tuple[str, ...]:
-    """The SQL that makes *name* a login of handlers."""
+    """The SQL that creates the handler login *name*."""
     return (
         f"CREATE ROLE {name} LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEROLE NOCREATEDB NOREPLICATION;",
         f"GRANT holdfast_handler TO {name};",

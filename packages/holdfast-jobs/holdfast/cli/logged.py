@@ -1,4 +1,4 @@
-"""Commands that work for a while: all they say is lines of their log, also what ends them."""
+"""Long-running commands: all their output is log lines, including fatal errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def logged(command: F) -> F:
-    """Let a command have a log instead of words and tracebacks on standard error."""
+    """Decorate a command so that errors are logged instead of printed with a traceback."""
 
     @wraps(command)
     def run(*args: Any, **options: Any) -> Any:
@@ -34,9 +34,9 @@ def logged(command: F) -> F:
 
 
 def watch(hf: Holdfast, log_level: str | None) -> None:
-    """Log what *hf* tells of, and alert as its settings say.
+    """Log the events of *hf*, and send alerts as configured.
 
-    The application may have configured logging when it was imported; our lines stay ours.
+    The application may have configured logging on import; the lines of Holdfast are unaffected.
     """
     log.install(log_level or hf.settings.log_level)
     hf.events.subscribe(log.log_event)

@@ -37,7 +37,7 @@ cap_option = click.IntRange(1, 1_000_000_000)
 
 
 class RateType(click.ParamType):  # type: ignore[type-arg]
-    """A rate as people write it."""
+    """A rate, such as 100/minute."""
 
     name = "rate"
 
@@ -257,7 +257,7 @@ def key(
 
 
 def _changes(given: dict[str, Any], without: tuple[str, ...], of: type) -> dict[str, Any]:
-    """What was given, and the limits to lift as None."""
+    """The given changes, with limits to remove as None."""
     changes = {name: value for name, value in given.items() if value is not None}
     lifted = [_limit(name, of) for name in without]
     if both := sorted(set(changes) & set(lifted)):
@@ -295,7 +295,7 @@ def _print(rule: dict[str, Any], as_json: bool) -> None:
 
 
 def _whole(queue: QueueView) -> dict[str, Any]:
-    """Everything known of a queue, as one table."""
+    """All fields of a queue, as one table."""
     found = asdict(queue)
     settings = {**found.pop("settings"), "rate": _rate(queue.settings.rate)}
     return {"queue": found.pop("name"), **settings, **found}

@@ -65,7 +65,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
 
 def perform_options(command: F) -> F:
-    """Who sets a pass off, and why: as for any run."""
+    """Options for the actor and the reason of a run."""
     for option in reversed(run.params[1:]):
         if not hasattr(command, "__click_params__"):
             command.__click_params__ = []  # type: ignore[attr-defined]
@@ -87,7 +87,7 @@ def perform(
     as_json: bool,
     after: Callable[[Operator], Mapping[str, Any]] = lambda _: {},
 ) -> None:
-    """Perform the run that *prepare* makes and print its report, with the fields of *after*."""
+    """Perform the run of *prepare* and print its report, with the fields of *after*."""
     if cron == bool((reason or "").strip()):
         raise click.UsageError("Give --reason TEXT, or --cron if a timer asks.")
     with app_of(ctx, required=True) as hf:
@@ -161,7 +161,7 @@ def show(ctx: click.Context, run_id: str, as_json: bool) -> None:
 
 
 def _report_fields(report: RunReport) -> dict[str, Any]:
-    """A run as people and programs read it."""
+    """The fields of a run report."""
     told = asdict(report)
     actor, kind = told.pop("actor"), told.pop("trigger_kind")
     return {**told, "trigger": kind, "actor": f"{actor['type']}:{actor['id']}"}

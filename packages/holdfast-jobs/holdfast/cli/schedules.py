@@ -40,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def rhythm_options(function: F) -> F:
-    """The options that say when and what; `set` takes those that change."""
+    """Options for the cadence and the target of a schedule; `set` takes those that change."""
     for option in reversed(
         (
             click.option("--cron", help="Cron expression, such as '0 3 * * *', or @daily."),
@@ -255,7 +255,7 @@ def dispatch(
 
 
 def _options(name: str, given: dict[str, Any]) -> Any:
-    """What was given, as the options of a schedule."""
+    """The given options of a schedule."""
     options = {key: value for key, value in given.items() if value is not None}
     if "payload" in options:
         text = sys.stdin.read() if options["payload"] == "-" else options["payload"]

@@ -1,4 +1,4 @@
-"""What a signal does to a command that works: the first drains it, the second stops it."""
+"""Signal handling of commands: the first signal drains, the second stops."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Protocol
 
 
 class Drainable(Protocol):
-    """Something at work. Both may be called in a signal handler, any number of times."""
+    """A running part of a command. Both methods are safe in signal handlers and may repeat."""
 
     def drain(self) -> None:
-        """Take nothing more, and finish what has begun."""
+        """Claim nothing more, and finish started work."""
 
     def stop(self) -> None:
-        """Do not even wait for what has begun."""
+        """Stop without waiting for started work."""
 
 
 def drain_on_signals(*sides: Drainable) -> None:

@@ -81,7 +81,7 @@ def worker(
     """
     hf = app_of(ctx, required=True)
     watch(hf, log_level)
-    # The database is looked at once a machine: by the parent, if there is one.
+    # The database gauges are exported once per machine: by the parent, if there is one.
     serving = serve_metrics(hf, metrics_host, metrics_port, database=worker_id is None)
     if processes > 1:
         with hf, serving:
@@ -112,7 +112,7 @@ def worker(
 def serve_metrics(
     hf: Holdfast, host: str, port: int | None, *, database: bool
 ) -> AbstractContextManager[object]:
-    """Metrics on a port if one is given; nothing of Prometheus is imported otherwise."""
+    """Serve metrics if a port is given; otherwise Prometheus is not imported."""
     if port is None:
         return nullcontext()
     from holdfast.telemetry.metrics import Metrics
@@ -121,9 +121,9 @@ def serve_metrics(
 
 
 def _supervise(hf: Holdfast, processes: int, metrics_port: int | None) -> int:
-    """Start this same command again, once a process, without the option that brought us here.
+    """Start this command once per process, without the option for processes.
 
-    The parent keeps the port for metrics; its children have the ports after it, each its own.
+    The parent keeps the metrics port; each child uses one of the following ports.
     """
     if metrics_port is not None and metrics_port + processes > LAST_PORT:
         raise click.BadParameter(

@@ -1,1 +1,1 @@
-"""Calls that leave the house: guarded, bounded in time, never repeated by themselves."""
+"""Outbound calls: guarded, bounded in time, never retried automatically."""

@@ -1,4 +1,4 @@
-"""Which addresses of the internet are public. Pure.
+"""Classify IP addresses as public or not. Pure.
 
 An explicit list: the ``is_global`` of Python 3.11 calls ``64:ff9b::7f00:1`` and ``2002:7f00:1::``
 global, and both lead to this machine.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-# This network, link-local, multicast and reserved, and where clouds keep their machines' secrets:
-# nobody's server is there, so no permission opens them.
+# This network, link-local, multicast, reserved, and the metadata services of clouds. No setting
+# allows them.
 _NEVER = tuple(
     ip_network(text)
     for text in (
@@ -27,8 +27,8 @@ _NEVER = tuple(
         "ff00::/8",
     )
 )
-# Private, shared, documentation and benchmark networks. Of IPv6 only 2000::/3 is handed out; within
-# it 2001::/23 holds Teredo and other wrappings, 2002::/16 is 6to4.
+# Private, shared, documentation and benchmark networks. Of IPv6 only 2000::/3 is allocated; within
+# it 2001::/23 holds Teredo and other tunnels, 2002::/16 is 6to4.
 _PRIVATE = tuple(
     ip_network(text)
     for text in (
@@ -49,22 +49,22 @@ _PRIVATE = tuple(
         "3fff::/20",
     )
 )
-# Tunnels and translators: an IPv4 address, often a private one, within an IPv6 address. A server of
-# our own has an address of its own, so no permission opens them. IPv4-compatible, IPv4-translated,
-# NAT64 for local use (RFC 8215 leaves open where the IPv4 address is), Teredo and 6to4.
+# Tunnels and translators embed an IPv4 address, often a private one, in an IPv6 address. No setting
+# allows them. IPv4-compatible, IPv4-translated, NAT64 for local use (RFC 8215 leaves open where the
+# IPv4 address is), Teredo and 6to4.
 _DISGUISES = tuple(
     ip_network(text)
     for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
 )
 _LOOPBACK = IPv6Address("::1")
-# The upper half of an interface id of ISATAP; the lower half is an IPv4 address.
+# The upper half of an ISATAP interface id; the lower half is an IPv4 address.
 _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 _HANDED_OUT = ip_network("2000::/3")
 _NAT64 = ip_network("64:ff9b::/96")
 
 
 def may_reach(text: str, *, private: bool = False) -> bool:
-    """Whether a connection may go to an address; with *private* also within our own networks."""
+    """Whether a connection to an address is allowed; *private* also allows private networks."""
     try:
         given = ip_address(text.partition("%")[0])
     except ValueError:
@@ -72,7 +72,7 @@ def may_reach(text: str, *, private: bool = False) -> bool:
     if _is_disguise(given):
         return False
     if given in _NAT64:
-        # Public servers are reached through it. Nothing of our own is.
+        # NAT64 leads to public servers only.
         private = False
     address = _innermost(given)
     if any(address in network for network in _NEVER):
@@ -85,7 +85,7 @@ def may_reach(text: str, *, private: bool = False) -> bool:
 
 
 def _is_disguise(address: IPv4Address | IPv6Address) -> bool:
-    """Whether packets to *address* end at an IPv4 address that it hides."""
+    """Whether packets to *address* are routed to an embedded IPv4 address."""
     if isinstance(address, IPv4Address) or address == _LOOPBACK:
         return False
     is_isatap = (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP
@@ -93,7 +93,7 @@ def _is_disguise(address: IPv4Address | IPv6Address) -> bool:
 
 
 def _innermost(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The address that packets end at: IPv4 in the clothes of IPv6 is judged as IPv4.
+    """The address that packets are routed to: embedded IPv4 is judged as IPv4.
 
     A network without IPv4 reaches every public server through NAT64, so it is unwrapped, not
     refused.

@@ -1,6 +1,6 @@
-"""One guarded HTTP client: bounded in time and size, never redirected, never repeated by itself.
+"""A guarded HTTP client: bounded in time and size, without redirects or retries.
 
-Nothing of a body or a header is logged, and none is part of an error.
+Bodies and headers never appear in logs or errors.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 # A listing of a hundred batches is 100 KiB, a long answer of a model 1 MiB.
 MAX_ANSWER = 16 * 1024 * 1024
 MAX_CONNECTIONS = 32
-# The answer to a message is a status, and perhaps an id: no envelope of a channel is longer.
+# The answer to a message is a status and possibly an id.
 MAX_REPLY = 64 * 1024
-# How long the body behind a status may take.
+# The time limit for the body after the status.
 BODY_SECONDS = 5.0
 
 
 class NotSent(Exception):
-    """The call did not leave: no connection came about. *reason* is a word of ours."""
+    """The request was not sent: no connection was opened. *reason* is a code."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -41,7 +41,7 @@ class NotSent(Exception):
 
 
 class Unsure(Exception):
-    """The call left and no whole answer came back. *reason* is a word of ours."""
+    """The request was sent, but no complete answer arrived. *reason* is a code."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -50,10 +50,10 @@ class Unsure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to wait: for a connection, for the next bytes, for a place in the pool.
+    """Timeouts in seconds: for a connection, for the next bytes, for a slot in the pool.
 
     *answer* and *download* bound a whole body, because a server that sends a byte now and then
-    never lets the others run out.
+    never triggers a read timeout.
     """
 
     connect: float = 10.0
@@ -75,9 +75,9 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An answer, whatever its status: headers in lower case, and *body* or *pieces* of it.
+    """An answer with any status: headers in lower case, and *body* or *pieces* of it.
 
-    *is_whole* is False where the body failed, or was not read to its end.
+    *is_whole* is False if the body failed or was not read to its end.
     """
 
     status: int
@@ -89,7 +89,7 @@ class Received:
 
 
 class Client:
-    """Calls to one origin. Safe to share between threads; closed when nobody holds it any more."""
+    """Calls to one origin. Safe to share between threads; closed when it is garbage-collected."""
 
     def __init__(
         self, guard: Guard, timeouts: Timeouts | None = None, *, clock: Clock | None = None
@@ -113,9 +113,9 @@ class Client:
         headers: Mapping[str, str],
         content: Iterator[bytes] | bytes | None = None,
     ) -> Received:
-        """One call and its whole answer. *target* is path and query at the origin.
+        """Make one call and read its whole answer. *target* is path and query at the origin.
 
-        Raises NotSent or Unsure where there is no answer.
+        Raises NotSent or Unsure if there is no answer.
         """
         with self._open(method, target, headers, content) as answer:
             body = bytearray()
@@ -126,10 +126,10 @@ class Client:
             return self._received(answer, body=bytes(body))
 
     def post(self, target: str, headers: Mapping[str, str], content: bytes) -> Received:
-        """Post a message. Its answer counts as soon as the status was read.
+        """Post a message. Its answer counts as soon as the status is read.
 
-        The body is read for at most BODY_SECONDS and MAX_REPLY bytes; whatever fails in it, or in
-        the headers, changes nothing about the status. Raises NotSent or Unsure where there is none.
+        The body is read for at most BODY_SECONDS and MAX_REPLY bytes. A failure in it, or in the
+        headers, does not change the status. Raises NotSent or Unsure if there is none.
         """
         from holdfast.outbound.pinned import noting
 
@@ -146,9 +146,9 @@ class Client:
 
     @contextmanager
     def stream(self, method: str, target: str, headers: Mapping[str, str]) -> Iterator[Received]:
-        """One call whose answer is read in pieces, of at most 64 KiB each.
+        """Make one call whose answer is read in pieces of at most 64 KiB.
 
-        The pieces raise Unsure where the body is cut short or its end cannot be known.
+        The pieces raise Unsure if the body is truncated or its end cannot be known.
         """
         with self._open(method, target, headers, None) as answer:
             yield self._received(answer, pieces=self._pieces(answer, self._timeouts.download))
@@ -203,12 +203,12 @@ class Client:
                 if self._clock.monotonic() > end:
                     raise Unsure("timeout")
         if size and b"content-length" not in names and b"transfer-encoding" not in names:
-            # A connection that breaks looks like the end of such a body.
+            # A broken connection looks like the end of such a body.
             raise Unsure("unframed_body")
 
 
 def _as_far_as_it_goes(answer: httpcore2.Response) -> tuple[bytes, bool]:
-    """What can be read of a body, and whether that is all of it."""
+    """The readable part of a body, and whether it is complete."""
     names = {name.lower(): value.strip().lower() for name, value in answer.headers}
     body, is_whole = bytearray(), False
     try:
@@ -217,7 +217,7 @@ def _as_far_as_it_goes(answer: httpcore2.Response) -> tuple[bytes, bool]:
                 body += piece
                 if len(body) > MAX_REPLY:
                     return bytes(body), False
-        # A connection that breaks looks like the end of a body without a length.
+        # A broken connection looks like the end of a body without a length.
         is_whole = not body or b"content-length" in names or b"transfer-encoding" in names
     except Unsure:
         pass
@@ -226,7 +226,7 @@ def _as_far_as_it_goes(answer: httpcore2.Response) -> tuple[bytes, bool]:
         return bytes(body), is_whole
     if encoding not in (b"gzip", b"x-gzip", b"deflate"):
         return b"", False
-    # It was asked for as it is; whoever compresses it all the same may be read all the same.
+    # We request no compression, but accept it.
     unpacking = zlib.decompressobj(wbits=47)
     try:
         plain = unpacking.decompress(bytes(body), MAX_REPLY)
@@ -237,7 +237,7 @@ def _as_far_as_it_goes(answer: httpcore2.Response) -> tuple[bytes, bool]:
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """What went wrong, in the two words that matter: was anything sent?"""
+    """Translate errors to NotSent or Unsure."""
     import httpcore2
 
     try:
@@ -254,7 +254,7 @@ def _named() -> Iterator[None]:
         raise Unsure("reset") from exc
 
 
-# The other side hung up in the middle: that may pass, and says nothing of who it is.
+# The peer closed the connection during the handshake. This may be temporary.
 _INTERRUPTED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
@@ -270,7 +270,7 @@ def _why_unreachable(exc: BaseException) -> str:
 
 
 def is_tls_refusal(exc: BaseException) -> bool:
-    """Whether two sides could not agree on encryption: a certificate, a name, a version."""
+    """Whether TLS failed for good: certificate, host name or protocol version."""
     for found in _causes(exc):
         if isinstance(found, ssl.SSLError):
             return not isinstance(found, _INTERRUPTED)

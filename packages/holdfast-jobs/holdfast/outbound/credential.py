@@ -43,11 +43,11 @@ def read_secret(
     file: str | None,
     env: Mapping[str, str],
 ) -> Credential | None:
-    """The secret that a file holds, or a variable; None if neither is named.
+    """Read a secret from a file or a variable; None if neither is configured.
 
-    *owner* is whose it is, such as ``provider openai``, and *key* its setting without the ending,
-    such as ``providers.openai.credential``. Raises ConfigError, which says where it was looked for
-    and never what was found.
+    *owner* is its owner, such as ``provider openai``, and *key* its setting without the suffix,
+    such as ``providers.openai.credential``. Raises ConfigError, which names the source and never
+    the value.
     """
     place, _, word = key.rpartition(".")
     if file is not None:
@@ -76,7 +76,7 @@ def _file(owner: str, key: str, path: str) -> str:
 
 
 def _checked(value: str, where: str, word: str) -> Credential:
-    # A line break in a header would be a second header.
+    # A line break would start a second header.
     if not (0 < len(value) <= _LONGEST and value.isascii() and value.isprintable()):
         raise ConfigError(
             f"What {where} holds is no {word}: it must be one line of printable ASCII."

@@ -1,4 +1,4 @@
-"""Which server a call may go to, and at which of its addresses."""
+"""Check which server a call may go to, and at which of its addresses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from holdfast.outbound.address import may_reach
 
 
 class Blocked(Exception):
-    """A host's name leads where no call may go. Nothing was sent."""
+    """A host name resolves to an address that may not be called. Nothing was sent."""
 
 
 def resolve(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host, in the order the system prefers them; OSError if there are none."""
+    """The addresses of a host, in the system's order of preference.
+
+    Raises OSError if there are none.
+    """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -27,7 +30,7 @@ _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\]")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Scheme, host and port of a server. What a credential is for is one of these."""
+    """Scheme, host and port of a server. A credential belongs to one origin."""
 
     scheme: str
     host: str
@@ -35,9 +38,9 @@ class Origin:
 
     @classmethod
     def from_url(cls, url: str, *, allow_private: bool = False) -> Origin:
-        """The origin of an address; ConfigError if no call may go there.
+        """The origin of a URL. Raises ConfigError if it may not be called.
 
-        Only a server in a network of our own may do without encryption.
+        Only a server in a private network may be called without encryption.
         """
         try:
             parts = urlsplit(url)
@@ -58,7 +61,7 @@ class Origin:
 
 
 def _bad_address() -> ConfigError:
-    # The address is not repeated: somebody may have put a login into it.
+    # The URL is not repeated: it may contain a login.
     return ConfigError(
         "An outbound address cannot be used: it must be a scheme, a host name in ASCII and a path, "
         "without a login. Check base_url."
@@ -67,17 +70,16 @@ def _bad_address() -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Lets calls through to one origin, at addresses that are public or, if allowed, our own."""
+    """Allows calls to one origin, at public addresses or, if configured, private ones."""
 
     origin: Origin
     allow_private: bool = False
     resolve: Callable[[str, int], Sequence[str]] = resolve
 
     def addresses(self, host: str, port: int) -> Sequence[str]:
-        """Where to connect to. Raises Blocked if even one address of the host may not be reached.
+        """The addresses to connect to. Raises Blocked if any address of the host is not allowed.
 
-        The connection goes to what was looked at here: a name that means something else a moment
-        later is not asked again.
+        The connection uses exactly these addresses. The name is not resolved again.
         """
         if (host, port) != (self.origin.host.strip("[]"), self.origin.port):
             raise Blocked("another host")

@@ -1,7 +1,7 @@
-"""The head of an answer, noted as it is read. Pure.
+"""The head of an answer, recorded while it is read. Pure.
 
-The status of an answer is known with its first line. Whatever fails behind it, a header, the
-framing or the body, does not take it back.
+The status is known from the first line. A later failure in a header, the framing or the body does
+not change it.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-# More headers than this are noise; the status is in the first line.
+# Longer heads are truncated; the status is in the first line.
 LONGEST_HEAD = 16 * 1024
 
 _STATUS = re.compile(rb"HTTP/1\.[0-9] ([1-5][0-9][0-9])(?=[ \r\n])")
 
 
 class Head:
-    """What was read of one answer so far, and for how long reading may go on.
+    """The part of an answer read so far, and the time limits for reading.
 
-    *head_seconds* bound the wait for the status, counted from the first read. *body_seconds* bound
-    everything behind it.
+    *head_seconds* bounds the wait for the status, counted from the first read. *body_seconds*
+    bounds everything after it.
     """
 
     def __init__(self, *, head_seconds: float, body_seconds: float) -> None:
@@ -30,13 +30,13 @@ class Head:
         self.status: int | None = None
 
     def seconds_left(self, now: float) -> float:
-        """How long the next read may take; zero or less if the time is over."""
+        """The time limit for the next read; zero or less if it has passed."""
         if self._until is None:
             self._until = now + self._head_seconds
         return self._until - now
 
     def add(self, data: bytes, now: float) -> None:
-        """Note what was read."""
+        """Record data that was read."""
         if len(self._bytes) < LONGEST_HEAD:
             self._bytes += data[: LONGEST_HEAD - len(self._bytes)]
         if self.status is None:
@@ -45,7 +45,7 @@ class Head:
                 self._until = now + self._body_seconds
 
     def _find_status(self) -> int | None:
-        """The status of the final answer; hints and interim answers (1xx) come before it."""
+        """The status of the final answer, after interim answers (1xx)."""
         while found := _STATUS.match(self._bytes.lstrip(b"\r\n")):
             status = int(found[1])
             if status >= 200:
@@ -58,11 +58,11 @@ class Head:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers of which the whole line was read, with names in lower case."""
+        """The headers that were read completely, with names in lower case."""
         text, is_over, _ = bytes(self._bytes).partition(b"\r\n\r\n")
         lines = text.split(b"\n")
         found: dict[str, str] = {}
-        # Without its end the last line may be half of one.
+        # The last line may be incomplete.
         for line in lines[1:] if is_over else lines[1:-1]:
             name, colon, value = line.partition(b":")
             if colon:

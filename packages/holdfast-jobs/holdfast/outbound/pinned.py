@@ -1,4 +1,4 @@
-"""Connections that go to the address the guard has looked at. Needs httpcore2."""
+"""Connections to the addresses that the guard has checked. Needs httpcore2."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from holdfast.clock import SystemClock
 from holdfast.outbound.guard import Guard
 from holdfast.outbound.head import Head
 
-# A host with more addresses than this is down if none of them answers.
+# At most this many addresses of a host are tried.
 _TRIED = 3
-# The head of the answer that this thread waits for, where somebody wants to know it.
+# The head of the answer that this thread reads, if it is recorded.
 _noted: ContextVar[Head | None] = ContextVar("noted", default=None)
-# A server in a test drips in real time, whatever the clock of the application says.
+# Test servers send in real time, independent of the application's clock.
 _clock = SystemClock()
 
 
 @contextmanager
 def noting(head: Head) -> Iterator[None]:
-    """Note in *head* what the calls of this thread read, and keep to its limits."""
+    """Record in *head* what this thread reads, and enforce its time limits."""
     token = _noted.set(head)
     try:
         yield
@@ -33,7 +33,7 @@ def noting(head: Head) -> Iterator[None]:
 
 
 class NotedStream(httpcore2.NetworkStream):
-    """A connection whose answers are noted while they are read."""
+    """A connection that records its answers while they are read."""
 
     def __init__(self, inner: httpcore2.NetworkStream) -> None:
         self._inner = inner
@@ -70,7 +70,7 @@ class NotedStream(httpcore2.NetworkStream):
 class PinnedBackend(httpcore2.NetworkBackend):
     """Opens connections for a pool: resolves once, checks every address, connects to one of them.
 
-    The certificate is checked against the host's name all the same.
+    The certificate is still checked against the host name.
     """
 
     def __init__(self, guard: Guard) -> None:
@@ -102,14 +102,14 @@ class PinnedBackend(httpcore2.NetworkBackend):
 
 
 def open_pool(guard: Guard, *, max_connections: int) -> httpcore2.ConnectionPool:
-    """A pool for one origin: HTTP/1.1, no proxy, nothing repeated."""
+    """A pool for one origin: HTTP/1.1, no proxy, no retries."""
     is_encrypted = guard.origin.scheme == "https"
     return httpcore2.ConnectionPool(
-        # Loading the certificates of the machine takes 50 ms.
+        # Loading the system's certificates takes 50 ms.
         ssl_context=httpcore2.default_ssl_context() if is_encrypted else None,
         max_connections=max_connections,
-        # A server closes what it has not heard of for a while. A POST that meets such a connection
-        # has no answer, and nobody knows what became of it: rather open another one.
+        # Servers close idle connections. A POST on such a connection gets no answer, and its
+        # outcome is unknown, so a new connection is opened instead.
         keepalive_expiry=5.0,
         retries=0,
         network_backend=PinnedBackend(guard),

@@ -1,4 +1,4 @@
-"""When the other side asks us to come back. Pure."""
+"""Parse Retry-After headers. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """The seconds that an answer asks us to wait, at most a day; None if it asks for nothing.
+    """The seconds that an answer requests to wait, at most a day; None without a request.
 
-    Names of *headers* are in lower case. A date counts from the answer's own ``date``, so that two
-    clocks which disagree do no harm; from *now* where there is none. Nonsense is ignored.
+    Names of *headers* are in lower case. A date is relative to the answer's own ``date``, which
+    compensates for clock skew, or to *now* if there is none. Invalid values are ignored.
     """
     milliseconds = headers.get("retry-after-ms", "").strip()
     if _NUMBER.fullmatch(milliseconds):

@@ -1,1 +1,1 @@
-"""The way of a delivery: intend → send → mark, and reconcile when unsure."""
+"""Delivery lifecycle: intend → send → mark, and reconcile when the outcome is unknown."""

@@ -1,7 +1,8 @@
-"""Attempt: record a try, call the channel once, and mark what became of it.
+"""Record an attempt, call the channel once, and mark the outcome.
 
-A try is committed before the call and ended after it. What a channel answers may also concern every
-other message that goes the same way: then its circuit opens, and the rest of the page waits.
+The attempt is committed before the call, and its outcome after it. A channel's answer can affect
+every other message to the same channel or endpoint: its circuit opens, and the rest of the page
+waits.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ SQL = Statements("holdfast.outbox", "delivery.sql")
 
 _log = logging.getLogger("holdfast.outbox")
 
-# A try with its end, and how long its channel wants to be left alone.
+# A finished attempt, and the pause that its channel requested.
 Answer = tuple[Attempt, timedelta | None]
 
-# Notifications wait up to half an hour between two tries.
+# Retries of a notification are at most half an hour apart.
 RETRY = RetryPolicy(longest=timedelta(minutes=30))
-# Refusals of our own, before the channel was called: they say nothing of it.
+# Refusals before the channel was called. They say nothing about the channel.
 NOT_CALLED = frozenset(
     {"address_refused", "bad_message", "bad_token", "content_gone", "no_connection_free"}
 )
@@ -67,7 +68,7 @@ NOT_CALLED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PlannedAttempt:
-    """A delivery that is handed over now, and why."""
+    """A delivery to send now, and the reason."""
 
     case: DeliveryState
     channel: Channel
@@ -83,14 +84,14 @@ class PlannedAttempt:
 
     @property
     def phase(self) -> Phase | None:
-        """In which phase the attempt begins."""
+        """The phase in which the attempt begins."""
         has_commit_point = isinstance(self.channel, CommitPointChannel)
         return Phase.BEFORE_COMMIT if has_commit_point else None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAttempt:
-    """A try that is on record."""
+    """An attempt that is stored."""
 
     wanted: PlannedAttempt
     case: DeliveryState
@@ -101,14 +102,14 @@ class RecordedAttempt:
 def wait_for_circuit(
     case: DeliveryState, circuit: Circuit, attempt: Attempt | None = None
 ) -> Ending:
-    """Leave a delivery alone until its channel may be probed."""
+    """Postpone a delivery until its channel may be probed."""
     return Ending(case, Wait(circuit.open_until, OPEN), attempt)
 
 
 def send_attempts(
     lease: DeliveryLease, sends: Sequence[PlannedAttempt], worker_id: str
 ) -> PassCounts:
-    """Write the tries, make them, and mark what became of them."""
+    """Store the attempts, make them, and mark the outcomes."""
     if not sends:
         return PassCounts()
     outbox = lease.outbox
@@ -176,9 +177,10 @@ def _begin(
 def _decide_again(
     tx: Tx, lease: DeliveryLease, sends: Sequence[PlannedAttempt]
 ) -> dict[Key, PlannedAttempt]:
-    """Those that are still to be sent. While others were asked about, somebody may have answered.
+    """Return the deliveries that still have to be sent.
 
-    What is not keeps its lease, and is decided by whoever comes for it after that.
+    Their state may have changed during the lookups of other deliveries. The rest keep their lease
+    and are decided after it expires.
     """
     known = read_again(tx, [one.case for one in sends])
     still = {}
@@ -204,12 +206,12 @@ def _attempt_row(row: Row, by_key: dict[Key, PlannedAttempt]) -> dict[str, str |
 
 
 def _message(row: Row, case: DeliveryState, channel: Channel) -> Message | None:
-    """What is handed over; None if what was frozen is not there, or is not what was frozen."""
+    """Return the message; None if the stored content is missing or was changed."""
     try:
         content = read_content(row["content"])
         is_frozen = content.hash == case.delivery.content_hash
     except Exception:
-        # A tenant's own hand wrote it. The others of this page have nothing to do with it.
+        # The tenant changed the stored content. The rest of the page is not affected.
         return None
     if not is_frozen:
         return None
@@ -220,18 +222,18 @@ def _message(row: Row, case: DeliveryState, channel: Channel) -> Message | None:
         text=content.text,
         html=content.html,
         data=content.data,
-        # The time of the first try, so that a later one is the same to the byte.
+        # The time of the first attempt, so that a repeat is identical to the byte.
         at=case.delivery.first_sent_at,
         org_id=case.delivery.org_id,
     )
 
 
 def _hand_over(lease: DeliveryLease, one: RecordedAttempt, grip: LeaseGuard) -> Answer:
-    """One call. What it raises is no answer, and neither is what nobody can read."""
+    """Call the channel once. An exception or an unreadable answer leaves the outcome unknown."""
     outbox, wanted = lease.outbox, one.wanted
     if one.message is None:
         return _ended(one, Rejected("content_gone", is_permanent=True))
-    # It may have waited for its turn: somebody else may have it by now, or its reason be over.
+    # The lease may have expired, or the reason may no longer apply.
     is_ours = grip.holds(one.case, outbox.app.clock.monotonic())
     if not is_ours or lease.decide(wanted.case, wanted.channel) != Send(wanted.reason):
         return _ended(one, Rejected("not_begun", is_permanent=False))
@@ -242,7 +244,7 @@ def _hand_over(lease: DeliveryLease, one: RecordedAttempt, grip: LeaseGuard) -> 
         sent = point.send(one.message)
         answer = _ended(one, sent)
     except Exception as exc:
-        # Its words may be the message's: the kind of error is all that is told.
+        # The text may quote the message, so only the exception type is logged.
         _log.warning("channel %s broke: %s", wanted.channel.name, type(exc).__name__)
         sent = Unsure("error") if point.may_be_passed else Rejected("error", is_permanent=False)
         answer = _ended(one, sent)
@@ -295,7 +297,7 @@ class _CommitPoint:
 def _end(
     lease: DeliveryLease, one: RecordedAttempt, attempt: Attempt, retry_after: timedelta | None
 ) -> Ending:
-    """What follows from an answer: the same decision that anybody would make who finds it."""
+    """Decide what follows from an answer, by the same rules as a later pass."""
     case = replace(one.case, attempts=(*one.case.attempts, attempt))
     decision = lease.decide(case, one.wanted.channel)
     circuit = lease.circuits.has_tripped(case.delivery)
@@ -308,7 +310,7 @@ def _end(
 
 
 def _ended(one: RecordedAttempt, sent: Sent) -> Answer:
-    """The try with its end, in words that can be kept. Raises if the answer is none."""
+    """Return the attempt with its outcome, in codes that can be stored. Raises for a wrong type."""
     attempt = one.attempt
     match sent:
         case Accepted():
@@ -334,7 +336,7 @@ def _ended(one: RecordedAttempt, sent: Sent) -> Answer:
 def _hear(
     lease: DeliveryLease, one: RecordedAttempt, sent: Sent, retry_after: timedelta | None
 ) -> None:
-    """What an answer says about the circuit of its channel."""
+    """Update the circuit of the channel from its answer."""
     delivery, circuits = one.case.delivery, lease.circuits
     is_endpoint = one.wanted.channel.capabilities.is_per_endpoint
     trip: Trip | None = None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AddedChannel:
-    """A channel that the application made, and what to do if a send has no answer."""
+    """A channel that the application created, and its policy for sends with unknown outcome."""
 
     channel: Channel
     on_unknown: OnUnknown
@@ -24,9 +24,9 @@ class AddedChannel:
 
 @dataclass(frozen=True, slots=True)
 class ChannelSet:
-    """The in-app channel, the channels of the settings, and those that the application added.
+    """The in-app channel, the configured channels, and those that the application added.
 
-    An added channel replaces a channel of the same name and no other.
+    An added channel replaces only a channel of the same name.
     """
 
     in_app: InAppChannel
@@ -39,23 +39,23 @@ class ChannelSet:
         return sorted({CHANNEL, *self.configured.names, *self.added})
 
     def get(self, name: str) -> Channel | None:
-        """The channel *name*; None if there is none, or it cannot be opened here."""
+        """Return the channel *name*; None if it does not exist or cannot be opened here."""
         if name in self.added:
             return self.added[name].channel
         return self.in_app if name == CHANNEL else self.configured.get(name)
 
     def knows(self, name: str) -> bool:
-        """Whether there is a channel *name*, even if it cannot be opened here."""
+        """Whether the channel *name* exists, even if it cannot be opened here."""
         return name == CHANNEL or name in self.added or self.configured.knows(name)
 
     def on_unknown(self, name: str) -> OnUnknown:
-        """What happens to a message of this channel if a send has no answer."""
+        """The policy of this channel for sends with unknown outcome."""
         if name in self.added:
             return self.added[name].on_unknown
         return OnUnknown.HOLD if name == CHANNEL else self.configured.on_unknown(name)
 
     def max_parallel(self, name: str) -> int:
-        """The most messages that one pass hands to this channel at once."""
+        """The maximum number of messages that one pass sends through this channel at once."""
         if name == CHANNEL or name in self.added:
             return AT_ONCE
         return self.configured.max_parallel(name)

@@ -1,13 +1,12 @@
-"""Circuits: a channel that refuses us, or is away, is left alone for a while.
+"""Circuits: pause a channel that refuses our credential or is unavailable.
 
-A wrong credential, a missing permission or a wrong address hits every message of a channel, or of
-one endpoint. Its circuit opens: the messages wait, and no attempt is charged. When the pause is
-over, or as soon as the credential or the settings of the channel change, one message probes it. If
-the channel takes it, the circuit closes and everything continues; if not, the next pause is four
-times as long.
+A wrong credential, a missing permission or a wrong address affects every message of a channel, or
+of one endpoint. Its circuit opens: the messages wait, and no attempt is counted. When the pause is
+over, or when the credential or the settings of the channel change, one message probes it. If the
+channel accepts it, the circuit closes; if not, the next pause is four times as long.
 
-A channel that cannot be reached, or has no room, gets the same with short pauses: an outage costs
-one message a try now and then, and not every message all of its tries.
+A channel that is unreachable or overloaded gets shorter pauses. An outage then costs one attempt of
+one message per pause instead of all attempts of every message.
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ if TYPE_CHECKING:
 
 SQL = Statements("holdfast.outbox", "circuit.sql")
 
-# Channel and endpoint; an empty endpoint is the whole channel.
+# Channel and endpoint; an empty endpoint means the whole channel.
 CircuitKey = tuple[str, str]
 
 OPEN = "circuit_open"
 REFUSED, UNAVAILABLE = "refused", "unavailable"
-# Pauses of a channel that is away or busy: 5, 20, 80, 320, 1,280 seconds, then half an hour.
+# Pauses of an unavailable channel: 5, 20, 80, 320, 1,280 seconds, then half an hour.
 FIRST_PAUSE = timedelta(seconds=5)
 LONGEST_PAUSE = timedelta(minutes=30)
-# A delivery probes with the same credential no more often than this: of the ten tries that it has
-# at most, two are left for the time when somebody has mended the channel.
+# The maximum number of probes of one delivery with the same credential. A delivery has ten
+# attempts, so two remain for the time after the channel is repaired.
 MOST_PROBES = 8
 GROWTH = 4
-# Nobody waits for a circuit that has not been probed for so long.
+# A circuit that has not been probed for this long is pruned.
 KEPT = timedelta(days=30)
 
 
 class Probing(Protocol):
-    """A delivery that wants to be sent, with its earlier tries."""
+    """A delivery that is ready to be sent, with its earlier attempts."""
 
     @property
     def delivery(self) -> Delivery: ...
@@ -66,7 +65,7 @@ P = TypeVar("P", bound=Probing)
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """An open circuit: who refused us, as whom, how often in a row, and until when we wait."""
+    """An open circuit: endpoint, refused credential, consecutive refusals, end of the pause."""
 
     channel: str
     endpoint: str
@@ -86,7 +85,7 @@ class Circuit:
         return {"channel": self.channel, "endpoint": self.endpoint}
 
     def may_probe(self, fingerprint: str, now: datetime) -> bool:
-        """Whether somebody may send one message to see whether the channel takes it."""
+        """Whether one message may be sent as a probe."""
         if self.probe_until is not None and self.probe_until > now:
             return False
         return self.open_until <= now or self.fingerprint != fingerprint
@@ -94,7 +93,7 @@ class Circuit:
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """Why a circuit opens, and for how long the channel itself asks."""
+    """Why a circuit opens, and the pause that the channel requested."""
 
     kind: str
     code: str
@@ -103,22 +102,22 @@ class Trip:
 
 @dataclass(slots=True)
 class Circuits:
-    """The open circuits as one pass sees them, and what it learns about them."""
+    """The open circuits as one pass sees them, and the changes that it made."""
 
     open: dict[CircuitKey, Circuit] = field(default_factory=dict)
-    # Opened or opened again by this pass, and not yet written.
+    # Opened or reopened by this pass, and not yet stored.
     _tripped: dict[CircuitKey, tuple[Circuit, timedelta]] = field(default_factory=dict)
     _seen_tripping: set[CircuitKey] = field(default_factory=set)
     _closed: dict[CircuitKey, Circuit] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def blocking(self, one: Delivery) -> Circuit | None:
-        """The circuit that keeps a delivery from being sent; None if none does."""
+        """The circuit that blocks a delivery; None if none does."""
         found = self.open.get((one.channel, ""))
         return found or self.open.get((one.channel, one.endpoint))
 
     def has_tripped(self, one: Delivery) -> Circuit | None:
-        """The circuit that this very pass opened for a delivery that it was about to send."""
+        """The circuit that this pass opened for a delivery that it was about to send."""
         with self._lock:
             for key in ((one.channel, ""), (one.channel, one.endpoint)):
                 if key in self._seen_tripping:
@@ -128,7 +127,7 @@ class Circuits:
     def trip(
         self, key: CircuitKey, why: Trip, fingerprint: str, now: datetime, own: OutboxSettings
     ) -> None:
-        """Note that a channel refused us, or is away, and until when it is left alone."""
+        """Record that a channel refused us or is unavailable, and how long to pause."""
         with self._lock:
             if key in self._seen_tripping:
                 return
@@ -143,14 +142,14 @@ class Circuits:
             self._seen_tripping.add(key)
 
     def close(self, key: CircuitKey) -> None:
-        """Note that a channel took a message again."""
+        """Record that a channel accepts messages again."""
         with self._lock:
             found = self.open.pop(key, None)
             if found is not None:
                 self._closed[key] = found
 
     def take_news(self) -> News:
-        """What is to be written down, once."""
+        """Return the changes that are not yet stored, and clear them."""
         with self._lock:
             news = News(dict(self._tripped), dict(self._closed))
             self._tripped.clear()
@@ -160,13 +159,13 @@ class Circuits:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a pass learned about circuits."""
+    """The changes of a pass to circuits."""
 
     tripped: Mapping[CircuitKey, tuple[Circuit, timedelta]]
     closed: Mapping[CircuitKey, Circuit]
 
     def write(self, tx: Tx) -> tuple[list[Circuit], list[tuple[str, str]]]:
-        """Write it: the circuits that are open now, and the jobs whose deliveries are due."""
+        """Store the changes; return the opened circuits and the jobs whose deliveries are due."""
         opened: list[Circuit] = []
         if self.tripped:
             changed = tx.many(
@@ -197,16 +196,16 @@ def _deed(one: Circuit, change: str) -> Deed:
 
 
 def tell_opened(outbox: Outbox, opened: Iterable[Circuit]) -> None:
-    """Alert: somebody has to mend a credential, a permission or an address."""
+    """Raise an alert: an operator has to correct a credential, a permission or an address."""
     for one in opened:
-        # What is away or busy comes back by itself.
+        # An unavailable or overloaded channel recovers without an operator.
         if one.kind == REFUSED:
             trouble = DeliveryTrouble.CHANNEL_REFUSED
             outbox.app.events.emit(DeliveryAlert(one.channel, trouble, detail=one.code))
 
 
 def pause_after(refusals: int, why: Trip, own: OutboxSettings) -> timedelta:
-    """How long a channel is left alone that has refused us so often before."""
+    """The pause after this many refusals in a row."""
     first, longest = FIRST_PAUSE, LONGEST_PAUSE
     if why.kind == REFUSED:
         first = timedelta(seconds=own.circuit_seconds)
@@ -216,7 +215,7 @@ def pause_after(refusals: int, why: Trip, own: OutboxSettings) -> timedelta:
 
 
 def read_circuits(tx: Tx) -> Circuits:
-    """The open circuits."""
+    """Read the open circuits."""
     found = {}
     for row in tx.many(SQL.list_circuits):
         probe = row["probe_until"]
@@ -235,13 +234,13 @@ def read_circuits(tx: Tx) -> Circuits:
 
 
 def release_waiting(tx: Tx, keys: Iterable[CircuitKey]) -> list[tuple[str, str]]:
-    """Let what waits for these circuits be due; the jobs that wait for it, by tenant and id."""
+    """Make deliveries that wait for these circuits due; return the waiting jobs (tenant, id)."""
     rows = _places(keys)
     return awaiting(tx.many(SQL.release_waiting, freed=rows)) if rows else []
 
 
 def count_waiting(tx: Tx, circuits: Sequence[Circuit], *, most: int) -> int:
-    """How many deliveries wait for these circuits, counted no further than *most*."""
+    """Count the deliveries that wait for these circuits, up to *most*."""
     rows = _places(one.key for one in circuits)
     if not rows:
         return 0
@@ -253,7 +252,7 @@ def _places(keys: Iterable[CircuitKey]) -> list[dict[str, str]]:
 
 
 def fingerprint_of(outbox: Outbox, name: str) -> str:
-    """What tells the channel's present credential and settings from others, keyed."""
+    """A keyed hash of the channel's current credential and settings."""
     channels: Any = outbox.channels
     find: Callable[[str], str] | None = getattr(channels, "fingerprint", None)
     plain = "" if find is None else find(name)
@@ -261,7 +260,7 @@ def fingerprint_of(outbox: Outbox, name: str) -> str:
 
 
 def find_changed(outbox: Outbox, circuits: Circuits) -> list[Circuit]:
-    """Open circuits of channels whose credential or settings are others than those refused."""
+    """Open circuits of channels whose credential or settings changed since the refusal."""
     return [
         one
         for one in circuits.open.values()
@@ -271,7 +270,7 @@ def find_changed(outbox: Outbox, circuits: Circuits) -> list[Circuit]:
 
 
 def allow_changed(outbox: Outbox, circuits: Circuits) -> None:
-    """Let messages probe the channels that have changed, and wake the jobs that wait for them."""
+    """Allow probes of the changed channels, and wake the jobs that wait for them."""
     changed = find_changed(outbox, circuits)
     if not changed:
         return
@@ -287,14 +286,14 @@ def allow_changed(outbox: Outbox, circuits: Circuits) -> None:
 
 
 def take_probe(outbox: Outbox, circuit: Circuit, fingerprint: str) -> bool:
-    """Whether it is us who probes."""
+    """Reserve the probe; False if another worker has it."""
     lease = ms(outbox.settings.outbox.lease_seconds)
     given = {**circuit.named, "fingerprint": fingerprint, "lease_ms": lease}
     return outbox.store.execute(SQL.take_probe, **given) > 0
 
 
 def choose_probe(circuit: Circuit, fingerprint: str, waiting: Sequence[P]) -> P | None:
-    """The delivery that probes: the one with the fewest tries; None if each has tried enough."""
+    """Choose the delivery with the fewest attempts; None if all have reached the limit."""
     able = [
         one
         for one in waiting
@@ -306,5 +305,5 @@ def choose_probe(circuit: Circuit, fingerprint: str, waiting: Sequence[P]) -> P 
 
 
 def refused_tries(attempts: Sequence[Attempt]) -> int:
-    """How many tries the channel itself refused."""
+    """The number of attempts that the channel itself refused."""
     return sum(one.outcome == "channel_refused" and one.code != OPEN for one in attempts)

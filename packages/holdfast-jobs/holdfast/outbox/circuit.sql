@@ -1,10 +1,10 @@
--- The circuits of channels that refuse us. They belong to no tenant, and so do their statements.
+-- Circuits of channels. A circuit belongs to no tenant, so the statements cross tenants.
 
--- list_circuits :many — crosses tenants: every circuit that is open
+-- list_circuits :many — crosses tenants: every open circuit
 SELECT channel, endpoint, kind, fingerprint, code, refusals, opened_at, open_until, probe_until
 FROM holdfast.channel_circuit;
 
--- open_circuits :many — crosses tenants: nothing more is sent there; one that is open stays as it is
+-- open_circuits :many — crosses tenants: stop sending there; a circuit that is open already is not changed
 INSERT INTO holdfast.channel_circuit AS circuit
     (channel, endpoint, kind, fingerprint, code, refusals, opened_at, open_until)
 SELECT refused.channel, refused.endpoint, refused.kind, refused.fingerprint, refused.code, 1, {now},
@@ -20,20 +20,20 @@ SET refusals = CASE WHEN circuit.fingerprint = excluded.fingerprint AND circuit.
 WHERE circuit.open_until <= {now} OR circuit.fingerprint <> excluded.fingerprint
 RETURNING channel, endpoint;
 
--- take_probe :affected — crosses tenants: whoever writes this sends one message to see whether it goes
+-- take_probe :affected — crosses tenants: reserve the right to send one message as a probe
 UPDATE holdfast.channel_circuit
 SET probe_until = {later(:lease_ms)}
 WHERE channel = :channel AND endpoint = :endpoint
   AND (open_until <= {now} OR fingerprint <> :fingerprint)
   AND (probe_until IS NULL OR probe_until <= {now});
 
--- close_circuits :many — crosses tenants: it takes messages again
+-- close_circuits :many — crosses tenants: the channel accepts messages again
 DELETE FROM holdfast.channel_circuit
 WHERE (channel, endpoint) IN (SELECT closed.channel, closed.endpoint
                               FROM {rows closed: channel text, endpoint text})
 RETURNING channel, endpoint;
 
--- allow_probes :many — crosses tenants: the pause is over now, whatever was left of it
+-- allow_probes :many — crosses tenants: end the pause now
 UPDATE holdfast.channel_circuit
 SET open_until = {now}
 WHERE (channel, endpoint) IN (SELECT allowed.channel, allowed.endpoint
@@ -41,7 +41,7 @@ WHERE (channel, endpoint) IN (SELECT allowed.channel, allowed.endpoint
   AND open_until > {now}
 RETURNING channel, endpoint;
 
--- release_waiting :many — crosses tenants: what waited for these circuits is due
+-- release_waiting :many — crosses tenants: make deliveries that waited for these circuits due
 UPDATE holdfast.delivery
 SET not_before_at = NULL, reason = NULL
 FROM {rows freed: name text, place text}
@@ -49,7 +49,7 @@ WHERE state = 'pending' AND reason = 'circuit_open' AND channel = freed.name
   AND (freed.place = '' OR endpoint = freed.place)
 RETURNING org_id, awaited_by;
 
--- count_waiting :one — crosses tenants: how much waits for these circuits, counted no further than :most
+-- count_waiting :one — crosses tenants: deliveries that wait for these circuits, counted up to :most
 SELECT count(*) AS deliveries
 FROM (SELECT 1
       FROM {rows kept: name text, place text}
@@ -58,5 +58,5 @@ FROM (SELECT 1
       WHERE delivery.state = 'pending' AND delivery.reason = 'circuit_open'
       LIMIT :most) AS waiting;
 
--- prune_circuits :affected — crosses tenants: nothing has been sent there for so long that it says nothing
+-- prune_circuits :affected — crosses tenants: circuits that have not been used for a long time
 DELETE FROM holdfast.channel_circuit WHERE open_until < {later(:age_ms)};

@@ -1,7 +1,7 @@
-"""Decide: what may be done with a delivery, given all that is known of it. Pure.
+"""Decide what to do with a delivery, given its attempts and evidence. Pure.
 
-The one place where a message may be sent again. A try without a trusted answer may have gone out;
-what the channel can be asked, and what its owner wants of the unknowable, decides what follows.
+Only this module allows a message to be sent again. After an attempt with unknown outcome, the
+decision depends on the lookup that the channel offers and on the policy for unknown outcomes.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from datetime import datetime, timedelta
 from holdfast.channel.channel import Capabilities, Lookup, OnUnknown
 from holdfast.outbox.delivery import Attempt, Delivery, Evidence, Reason, State
 
-# A repeat that arrives when the channel is about to forget the token would be a second message.
+# The channel may forget a token near the end of its window; a repeat would be a second message.
 WINDOW_MARGIN = timedelta(seconds=60)
-# No delivery is tried more often, also where some of the tries are not charged.
+# The maximum number of attempts, including those that are not counted.
 MOST_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a channel's owner wants where the channel leaves a choice."""
+    """Settings of a channel for the cases in which there is a choice."""
 
     on_unknown: OnUnknown = OnUnknown.HOLD
-    # So many tries are made at the most, whatever comes of them.
+    # The maximum number of counted attempts, whatever their outcome.
     max_attempts: int = 10
-    # For so long a channel that cannot be asked just now is asked again.
+    # How long a failing lookup is repeated.
     patience: timedelta = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Hand it over, for this reason."""
+    """Send the message, for this reason."""
 
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class LookupFirst:
-    """Look the message up at the channel before anything else."""
+    """Look the message up at the channel first."""
 
     provider_id: str | None = None
 
@@ -54,28 +54,28 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Nobody can say whether it went out: a person decides."""
+    """The outcome cannot be determined; an operator decides."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Give it up, as the channel's owner wants."""
+    """Drop the delivery, as the channel's policy says."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """It cannot be delivered, and that is proven."""
+    """The delivery has certainly failed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """The channel has it: mark it, send nothing."""
+    """The channel has the message: mark it without sending."""
 
     provider_id: str
 
@@ -90,27 +90,30 @@ Decision = Send | LookupFirst | Wait | Hold | Drop | Fail | Backfill | Done
 
 @dataclass(slots=True)
 class _Known:
-    """What the evidence says: the later overrules the earlier, but no look overrules a yes."""
+    """A summary of the evidence.
 
-    # Tries up to this one are known not to have gone out, and why.
+    Later evidence overrides earlier evidence, but a lookup never overrides an acceptance.
+    """
+
+    # Attempts up to this one certainly had no effect, and why.
     cleared: int = 0
     cleared_as: Reason | None = None
-    # A person's resend starts the budget again, and counts for more than an earlier yes.
+    # An operator's resend resets the attempt budget and overrides an earlier acceptance.
     floor: int = 0
-    # The name under which the channel has it; empty if it has none there.
+    # The channel's id of the message; empty if it assigned none.
     taken: str | None = None
     is_undelivered: bool = False
-    # After how many tries the channel last found nothing, or several, by recipient and time.
+    # Number of attempts made when a fuzzy lookup last found nothing, or more than one.
     vaguely_absent: int | None = None
     several: int | None = None
     unreachable_since: datetime | None = None
-    # Its job was canceled, and nobody said after that that it goes out all the same.
+    # The job was canceled, and no operator has requested a resend since.
     is_canceled: bool = False
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
     def live(self) -> list[Attempt]:
-        """The tries of which it is not known that they came to nothing."""
+        """The attempts that may have had an effect."""
         return [one for one in self.attempts if one.number > self.cleared]
 
     @property
@@ -119,17 +122,17 @@ class _Known:
 
     @property
     def refusal(self) -> str | None:
-        """The word of the channel that wants no more of it; a person's resend is another matter."""
+        """The code of a permanent refusal; None if an operator requested a resend since."""
         last = self.attempts[-1] if self.attempts else None
         if last is None or last.number <= self.floor or last.outcome != "refused":
             return None
         return last.code or "refused"
 
     def is_spent(self, policy: Policy) -> bool:
-        """Whether so many tries were made as may be made at all.
+        """Whether the attempt budget is exhausted.
 
-        A try that the channel itself refused, as for a wrong credential, is not charged. All of
-        them together are still no more than MOST_TRIES, or than the policy allows.
+        An attempt that the channel itself refused, for example for a wrong credential, is not
+        counted. The total is still limited by MOST_TRIES and by the policy.
         """
         made = [one for one in self.attempts if one.number > self.floor and one.was_made]
         charged = sum(one.outcome != "channel_refused" for one in made)
@@ -147,17 +150,17 @@ def decide(
     *,
     canceled_at: datetime | None = None,
 ) -> Decision:
-    """What may be done with this delivery at this moment, by whoever holds its lease.
+    """Decide what the holder of the lease may do with this delivery now.
 
-    What a canceled job was to send is not sent; whether it went out before is still asked.
+    Messages of a canceled job are not sent, but an unknown outcome is still looked up.
     """
     if delivery.state is not State.PENDING or delivery.notified_at is not None:
         return Done()
     known = _weigh(evidence, attempts, capabilities, canceled_at)
-    # It was taken, and then given up: that it was taken is no news.
+    # The channel accepted it and later reported it undeliverable.
     if known.is_undelivered:
         return Fail("undelivered")
-    # An answer that was heard too late, or by somebody whose mark was refused, is an answer.
+    # A late answer still counts, even if its mark was refused.
     for one in reversed(attempts):
         if one.outcome == "accepted" and one.number > known.floor:
             return Backfill(one.provider_id or delivery.token)
@@ -184,7 +187,7 @@ def _weigh(
             case "not_found" if capabilities.lookup is Lookup.FUZZY:
                 known.vaguely_absent = said.after_attempt
             case "not_found":
-                # A yes stays a yes: the question may have been put before it was heard.
+                # The lookup may have run before the acceptance arrived, so it does not override it.
                 _clear(known, said.after_attempt, Reason.LOOKED_UP_NOT_FOUND)
             case "resend":
                 _clear(known, said.after_attempt, Reason.OPERATOR_RESEND)
@@ -208,7 +211,7 @@ def _clear(known: _Known, through: int, reason: Reason) -> None:
 
 
 def _go_on(delivery: Delivery, known: _Known, policy: Policy, now: datetime) -> Decision:
-    """Everything that was tried is known to have come to nothing."""
+    """Decide for a delivery whose attempts certainly had no effect."""
     if known.refusal is not None:
         return Fail(known.refusal)
     if known.is_canceled:
@@ -225,7 +228,7 @@ def _go_on(delivery: Delivery, known: _Known, policy: Policy, now: datetime) -> 
 def _resolve(
     delivery: Delivery, known: _Known, capabilities: Capabilities, policy: Policy, now: datetime
 ) -> Decision:
-    """A try may have gone out. The order of the questions is the order of what they prove."""
+    """Decide for an attempt with unknown outcome; the strongest proof comes first."""
     may_send = known.refusal is None and not known.is_canceled
     may_repeat = may_send and bool(known.unclear) and not known.is_spent(policy)
     if may_repeat and _is_in_window(delivery, known, capabilities, now):
@@ -247,10 +250,10 @@ def _resolve(
 def _is_in_window(
     delivery: Delivery, known: _Known, capabilities: Capabilities, now: datetime
 ) -> bool:
-    """Whether the channel still knows the token, and everything it got under it was the same."""
+    """Whether the channel still knows the token, and received the same content under it."""
     if capabilities.idempotency_seconds is None:
         return False
-    # Counted from the very first try: a channel may not count from the last.
+    # Counted from the first attempt, since a channel may not extend the window on repeats.
     began = min(one.began_at for one in known.live)
     if delivery.first_sent_at is not None and known.cleared == 0:
         began = min(began, delivery.first_sent_at)
@@ -262,7 +265,7 @@ def _is_in_window(
 def _ask(
     delivery: Delivery, known: _Known, capabilities: Capabilities, policy: Policy, now: datetime
 ) -> Decision | None:
-    """What asking can still bring; None if it can bring nothing."""
+    """Decide what a lookup can still prove; None if it can prove nothing."""
     provider_id = delivery.notification_id
     for one in known.unclear:
         provider_id = one.provider_id or provider_id
@@ -280,7 +283,7 @@ def _ask(
         forgotten = min(tries) + timedelta(seconds=capabilities.retention_seconds)
         if now >= forgotten:
             return Hold("lookup_expired")
-    # Before this age "not found" means nothing.
+    # Before this age, "not found" proves nothing.
     settled = max(tries) + timedelta(seconds=capabilities.settle_seconds)
     if now < settled:
         return Wait(settled, "settle")
@@ -293,10 +296,10 @@ def _ask(
 
 
 def _leave(known: _Known, policy: Policy) -> Decision:
-    """A try may have gone out, and there will be no other one that could tell."""
+    """Decide for an unknown outcome after the last attempt."""
     if policy.on_unknown is OnUnknown.DROP:
         return Drop("unknown")
-    # Another try would be refused like the last one, and would say nothing of the unclear one.
+    # Another attempt would be refused as well, and would not resolve the unknown one.
     return Hold("unknown" if known.refusal is None else "refused_after_unclear")
 
 

@@ -1,4 +1,4 @@
-"""A delivery: whom something is told, about what, in which version. Once in effect. Pure."""
+"""A delivery: one subject in one version to one recipient, sent once in effect. Pure."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, Deliv
 
 
 class State(StrEnum):
-    """How a delivery stands."""
+    """The state of a delivery."""
 
-    # Wanted; whether anything was tried is in its attempts.
+    # Not sent yet; its attempts say whether anything was tried.
     PENDING = "pending"
-    # The channel has it: marked with its id and its time in one write.
+    # Accepted by the channel. The state, the id and the time are written together.
     SENT = "sent"
-    # Nobody can say whether it went out, and the channel cannot be asked: a person decides.
+    # The outcome is unknown and cannot be looked up: an operator decides.
     HELD = "held"
-    # Given up, by the channel's policy or by a person.
+    # Dropped by the channel's policy or by an operator.
     DROPPED = "dropped"
-    # It cannot be delivered, and that is proven.
+    # The delivery has certainly failed.
     FAILED = "failed"
 
 
 class Reason(StrEnum):
-    """Why something is sent, or sent again: every send has one of these on record."""
+    """The reason for a send. Every send has a recorded reason."""
 
     FIRST = "first"
     PROVEN_NOT_TAKEN = "proven_not_taken"
@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What is told once: this recipient has been told of this subject in this version."""
+    """What is sent once: this subject in this version to this recipient."""
 
     org_id: str
     subject: str
@@ -54,13 +54,13 @@ class Identity:
     version: int
 
     def token(self, key: str) -> str:
-        """The name of this delivery at every channel: made of the identity and nothing else."""
+        """The idempotency key of this delivery at every channel, derived from the identity only."""
         parts = "\n".join((self.org_id, self.subject, self.recipient, str(self.version)))
         return "hf_" + hmac.new(key.encode(), parts.encode(), hashlib.sha256).hexdigest()[:40]
 
 
 def endpoint_of(channel: str, address: str, key: str) -> str:
-    """A keyed hash of an address at a channel: equal for equal addresses, and no address."""
+    """A keyed hash of an address at a channel. It does not reveal the address."""
     return hmac.new(key.encode(), f"{channel}\n{address}".encode(), hashlib.sha256).hexdigest()[:16]
 
 
@@ -93,39 +93,39 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try: written before the call, ended after it, never changed again."""
+    """One attempt: stored before the call, completed after it, never changed again."""
 
     number: int
     reason: Reason
     began_at: datetime
-    # accepted, rejected, refused (for good), channel_refused (us, not the message), throttled or
-    # unsure; None where whoever tried never said.
+    # accepted, rejected, refused (permanently), channel_refused (our credential, not the message),
+    # throttled or unsure; None if no outcome was recorded.
     outcome: str | None = None
     code: str | None = None
     provider_id: str | None = None
     body_hash: str = ""
-    # Of a channel with a commit point: whether it was passed. None for other channels.
+    # For channels with a commit point: whether it was passed. None for other channels.
     phase: Phase | None = None
 
     @property
     def is_unclear(self) -> bool:
-        """Whether the channel may have taken it, and no answer tells."""
+        """Whether the channel may have accepted it, with no answer to prove it."""
         if self.outcome is None:
             return self.phase is not Phase.BEFORE_COMMIT
         return self.outcome == "unsure"
 
     @property
     def was_made(self) -> bool:
-        """Whether the channel was called: not where its circuit opened just before."""
+        """Whether the channel was called. False if its circuit opened just before the call."""
         return not (self.outcome == "channel_refused" and self.code == "circuit_open")
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Something that was said of a delivery, in the order in which it was said.
+    """A statement about a delivery, in the order in which it was recorded.
 
-    *after_attempt* is how many tries had been made by then: what is said of the second try says
-    nothing of the third.
+    *after_attempt* is the number of attempts made by then. Evidence about the second attempt does
+    not apply to the third.
     """
 
     source: str
@@ -138,7 +138,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A delivery as it stands, without what it says and to which address."""
+    """A delivery without its content and its address."""
 
     id: str
     org_id: str
@@ -165,9 +165,9 @@ class Delivery:
     created_at: datetime
     updated_at: datetime
     ended_at: datetime | None
-    # The job that was enqueued to send it; else the one that intended it does.
+    # The job that was enqueued to send it. If None, the job that intended it sends it.
     deliver_job_id: str | None = None
-    # Tells its address from others, without saying it.
+    # A keyed hash of its address.
     endpoint: str = field(default="", repr=False)
     project_id: str | None = None
     actor_type: str = SYSTEM.type
@@ -175,12 +175,12 @@ class Delivery:
 
     @property
     def actor(self) -> str:
-        """Who asked for it, as in ``user:42``."""
+        """The actor who requested it, such as ``user:42``."""
         return f"{self.actor_type}:{self.actor_id}"
 
     @property
     def about(self) -> dict[str, Any]:
-        """What its events and its alerts carry: job, project, request and actor."""
+        """Fields of its events and alerts: job, project, request and actor."""
         return {
             "job_id": self.deliver_job_id or self.job_id,
             "project_id": self.project_id,
@@ -192,17 +192,17 @@ class Delivery:
     def changed(
         self, change: DeliveryChange, reason: str | None = None, attempt: int | None = None
     ) -> DeliveryChanged:
-        """The event that tells of a step of it."""
+        """The event for a change of this delivery."""
         number = self.attempts if attempt is None else attempt
         where = (self.id, self.org_id, self.channel)
         return DeliveryChanged(*where, change, reason, number, **self.about)
 
     def alert(self, what: DeliveryTrouble, detail: str = "") -> DeliveryAlert:
-        """The alert that something is wrong with it."""
+        """The alert for a problem of this delivery."""
         return DeliveryAlert(self.channel, what, self.id, self.org_id, detail, **self.about)
 
     def deed(self, actor: Actor, name: str, detail: Mapping[str, Any]) -> Deed:
-        """What happened to it, for the audit."""
+        """The audit entry for a change of this delivery."""
         about = {"actor": self.actor, "job_id": self.deliver_job_id or self.job_id}
         if self.deliver_job_id is not None and self.job_id is not None:
             about["intended_by"] = self.job_id

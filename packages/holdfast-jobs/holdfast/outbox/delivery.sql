@@ -1,7 +1,7 @@
--- The way of a delivery. A page holds deliveries of many tenants, so the statements cross tenants
--- and say so; each of them names the tenant of every row it writes.
+-- Delivery lifecycle. A page holds deliveries of many tenants, so the statements cross tenants and
+-- say so. Each of them names the tenant of every row it writes.
 
--- insert_deliveries :many — what is to be told to whom; what is there already stays as it is
+-- insert_deliveries :many — messages to send; existing deliveries stay unchanged
 INSERT INTO holdfast.delivery
     (org_id, id, subject, recipient, version, channel, address, token, content, content_hash,
      is_required, job_id, deliver_job_id, not_before_at, request_id, correlation_id, endpoint,
@@ -20,7 +20,7 @@ WHERE TRUE
 ON CONFLICT (org_id, subject, recipient, version) DO NOTHING
 RETURNING id, org_id;
 
--- find_intended :many — the deliveries that stand for these identities
+-- find_intended :many — the existing deliveries of these identities
 SELECT delivery.org_id, delivery.id, delivery.subject, delivery.recipient, delivery.version,
        delivery.channel, delivery.address, delivery.content_hash, delivery.state
 FROM {rows identities: org_id uuid, subject text, recipient text, version integer}
@@ -35,10 +35,10 @@ WHERE org_id = :org_id AND subject = :subject AND recipient = :recipient
 ORDER BY version DESC
 LIMIT 1;
 
--- find_outbox_key :one — crosses tenants: what tokens are made with where nobody configures a key
+-- find_outbox_key :one — crosses tenants: the key for tokens if none is configured
 SELECT key FROM holdfast.outbox_key WHERE id = 1;
 
--- list_of_job :many — the deliveries of a job, as they stand
+-- list_of_job :many — the deliveries of a job
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
        reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
@@ -47,7 +47,7 @@ FROM holdfast.delivery
 WHERE org_id = :org_id AND job_id = :job_id
 ORDER BY id;
 
--- list_named :many — crosses tenants: these deliveries, as they stand
+-- list_named :many — crosses tenants: these deliveries
 SELECT id, org_id, subject, recipient, version, channel, token, content_hash, is_required, state,
        reason, job_id, notification_id, notified_at, confirmed_by, attempts, fence, first_sent_at,
        reconciled_at, not_before_at, request_id, correlation_id, created_at, updated_at, ended_at,
@@ -56,21 +56,21 @@ FROM holdfast.delivery
 JOIN {rows named: home uuid, delivery_id uuid} ON org_id = named.home AND id = named.delivery_id
 ORDER BY id;
 
--- await_deliveries :affected — crosses tenants: of these, a job waits for those that have not ended
+-- await_deliveries :affected — crosses tenants: a job waits for those of these that have not ended
 UPDATE holdfast.delivery
 SET awaited_by = :job_id
 FROM {rows named: home uuid, delivery_id uuid}
 WHERE org_id = named.home AND id = named.delivery_id AND state IN ('pending', 'held')
   AND awaited_by IS DISTINCT FROM CAST(:job_id AS {uuid});
 
--- wake_jobs :many — crosses tenants: jobs that snooze until a delivery ends are due now
+-- wake_jobs :many — crosses tenants: make jobs due that snooze until a delivery ends
 UPDATE holdfast.job
 SET not_before_at = {now}, updated_at = {now}
 FROM {rows waiting: home uuid, job_id uuid}
 WHERE org_id = waiting.home AND id = waiting.job_id AND state = 'queued' AND not_before_at > {now}
 RETURNING org_id, id, queue, attempt_count;
 
--- take_named :many — crosses tenants: of these, lease those that are due and that nobody works on
+-- take_named :many — crosses tenants: lease those of these that are due and not leased
 UPDATE holdfast.delivery
 SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
     updated_at = {now}
@@ -84,10 +84,9 @@ RETURNING id, org_id, subject, recipient, version, channel, token, content_hash,
           updated_at, ended_at, deliver_job_id, endpoint, project_id, actor_type, actor_id,
           {now} AS now;
 
--- take_due :many — crosses tenants: lease what was tried and not ended, or what nobody came for.
--- What a job that has not ended is to deliver is that job's; and what one intended that died before
--- it came to deliver is its replay's. What a canceled one was to deliver is given up at once, however
--- long it would have waited.
+-- take_due :many — crosses tenants: lease unfinished attempts and abandoned deliveries.
+-- A job that has not ended delivers its own deliveries; those of a dead-lettered job wait for its
+-- replay. Deliveries of a canceled job are dropped at once.
 UPDATE holdfast.delivery
 SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
     updated_at = {now}
@@ -116,7 +115,7 @@ RETURNING id, org_id, subject, recipient, version, channel, token, content_hash,
           updated_at, ended_at, deliver_job_id, endpoint, project_id, actor_type, actor_id,
           {now} AS now;
 
--- count_due :one — crosses tenants: how much the reconciler would find, counted no further than :most
+-- count_due :one — crosses tenants: deliveries that the reconciler would find, counted up to :most
 SELECT (
     SELECT count(*) FROM (
         SELECT 1 FROM holdfast.delivery AS due
@@ -143,7 +142,7 @@ SELECT (
           AND (marked.not_before_at IS NULL OR marked.not_before_at <= {now})
         LIMIT :most) AS bare) AS deliveries;
 
--- take_marked :many — crosses tenants: lease what is marked though no channel ever said it has it
+-- take_marked :many — crosses tenants: lease deliveries that are marked although no channel accepted them
 UPDATE holdfast.delivery
 SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
     updated_at = {now}
@@ -152,7 +151,7 @@ WHERE (org_id, id) IN (
     WHERE marked.state = 'sent' AND marked.confirmed_by IS NULL AND marked.proof = 'none'
       AND (marked.lease_expires_at IS NULL OR marked.lease_expires_at <= {now})
       AND (marked.not_before_at IS NULL OR marked.not_before_at <= {now})
-      -- Also what was marked a moment ago, since the last look at what is proven.
+      -- Includes those that were marked since the last proof pass.
       AND NOT EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
                       WHERE attempt.org_id = marked.org_id AND attempt.delivery_id = marked.id
                         AND attempt.outcome = 'accepted')
@@ -168,7 +167,7 @@ RETURNING id, org_id, subject, recipient, version, channel, token, content_hash,
           updated_at, ended_at, deliver_job_id, endpoint, project_id, actor_type, actor_id,
           {now} AS now;
 
--- prove_marked :affected — crosses tenants: what is marked and was said to be taken needs no question
+-- prove_marked :affected — crosses tenants: prove marks that a recorded acceptance covers
 UPDATE holdfast.delivery
 SET proof = 'seen'
 WHERE (org_id, id) IN (
@@ -185,9 +184,9 @@ WHERE (org_id, id) IN (
     LIMIT :limit
     {skip_locked});
 
--- believe_late :many — crosses tenants: what was given up and was said, late, to be taken is sent
--- What the channel took and then could not deliver stays failed: that it was taken is no news. And
--- what a person has sent again since stands as that went.
+-- believe_late :many — crosses tenants: late acceptances turn dropped or failed deliveries into sent ones
+-- A delivery that was accepted and then undeliverable stays failed. A resend by an operator
+-- overrides earlier evidence.
 UPDATE holdfast.delivery AS given_up
 SET state = 'sent', reason = NULL, notified_at = {now}, ended_at = {now}, reconciled_at = {now},
     fence = fence + 1, updated_at = {now},
@@ -210,7 +209,7 @@ RETURNING id, org_id, subject, recipient, version, channel, token, content_hash,
           updated_at, ended_at, deliver_job_id, endpoint, project_id, actor_type, actor_id,
           awaited_by;
 
--- list_attempts :many — crosses tenants: every try of these deliveries, in order
+-- list_attempts :many — crosses tenants: all attempts of these deliveries, in order
 SELECT attempt.org_id, attempt.delivery_id, attempt.number, attempt.reason, attempt.began_at,
        attempt.outcome, attempt.code, attempt.provider_id, attempt.body_hash, attempt.ended_at,
        attempt.phase
@@ -219,7 +218,7 @@ JOIN holdfast.delivery_attempt AS attempt
   ON attempt.org_id = named.home AND attempt.delivery_id = named.delivery_id
 ORDER BY attempt.delivery_id, attempt.number;
 
--- list_evidence :many — crosses tenants: everything that was said of these deliveries, in order
+-- list_evidence :many — crosses tenants: all evidence of these deliveries, in order
 SELECT evidence.org_id, evidence.delivery_id, evidence.source, evidence.verdict,
        evidence.after_attempt, evidence.provider_id, evidence.code, evidence.at
 FROM {rows named: home uuid, delivery_id uuid}
@@ -227,8 +226,8 @@ JOIN holdfast.delivery_evidence AS evidence
   ON evidence.org_id = named.home AND evidence.delivery_id = named.delivery_id
 ORDER BY evidence.id;
 
--- list_canceled :many — crosses tenants: of these, those whose job was canceled, and when
--- The last replay of a job stands for it.
+-- list_canceled :many — crosses tenants: which of these have a canceled job, and since when
+-- The last replay of a job counts.
 SELECT told.org_id, told.id AS delivery_id, coalesce(live.finished_at, past.finished_at) AS at
 FROM (
     SELECT sent.org_id, sent.id, coalesce(
@@ -250,13 +249,13 @@ LEFT JOIN holdfast.job_history AS past
   ON past.org_id = told.org_id AND past.id = told.job_id AND past.state = 'canceled'
 WHERE live.finished_at IS NOT NULL OR past.finished_at IS NOT NULL;
 
--- list_addresses :many — crosses tenants: where these deliveries go, for the channel's own question
+-- list_addresses :many — crosses tenants: addresses of these deliveries, for a fuzzy lookup
 SELECT delivery.org_id, delivery.id, delivery.address
 FROM {rows named: home uuid, delivery_id uuid}
 JOIN holdfast.delivery AS delivery
   ON delivery.org_id = named.home AND delivery.id = named.delivery_id;
 
--- hold_deliveries :many — crosses tenants: of these, which are still ours? Then for a while longer
+-- hold_deliveries :many — crosses tenants: renew the lease of those of these that are still held
 UPDATE holdfast.delivery
 SET lease_expires_at = {later(:lease_ms)}, updated_at = {now}
 FROM {rows held: home uuid, delivery_id uuid, was bigint}
@@ -264,7 +263,7 @@ WHERE org_id = held.home AND id = held.delivery_id AND fence = held.was
   AND state IN ('pending', 'sent')
 RETURNING org_id, id;
 
--- insert_evidence :affected — crosses tenants: what was said of deliveries that are still there
+-- insert_evidence :affected — crosses tenants: evidence for deliveries that still exist
 -- Only PostgreSQL locks the row: SQLite has one writer.
 INSERT INTO holdfast.delivery_evidence
     (org_id, delivery_id, source, verdict, provider_id, code, after_attempt, at)
@@ -274,11 +273,11 @@ FROM {rows said: org_id uuid, delivery_id uuid, source text, verdict text, provi
       code text, after_attempt integer}
 JOIN holdfast.delivery AS delivery
   ON delivery.org_id = said.org_id AND delivery.id = said.delivery_id
--- Who is erased in this very moment is waited for; a word about nobody would refuse the page.
+-- Wait for a concurrent erase; evidence without a delivery would fail the page.
 {only postgres}FOR KEY SHARE OF delivery{end};
 
--- begin_attempts :many — crosses tenants: count a try, if the delivery is ours and unmarked
--- Run again after a commit whose answer was lost, it counts the same try.
+-- begin_attempts :many — crosses tenants: count an attempt, if the delivery is leased by us and unmarked
+-- Repeated after a commit without an answer, it counts the same attempt.
 UPDATE holdfast.delivery
 SET attempts = tries.nth, first_sent_at = coalesce(first_sent_at, {now}),
     lease_expires_at = {later(:lease_ms)}, updated_at = {now}
@@ -287,7 +286,7 @@ WHERE org_id = tries.home AND id = tries.delivery_id AND fence = tries.was AND s
   AND notified_at IS NULL AND attempts IN (tries.nth - 1, tries.nth)
 RETURNING org_id, id, attempts, address, content, first_sent_at, {now} AS now;
 
--- insert_attempts :affected — crosses tenants: tries, written before they are made
+-- insert_attempts :affected — crosses tenants: attempts, stored before they are made
 INSERT INTO holdfast.delivery_attempt
     (org_id, delivery_id, number, reason, fence, worker_id, body_hash, phase, began_at)
 SELECT tries.org_id, tries.delivery_id, tries.number, tries.reason, tries.fence, :worker_id,
@@ -303,14 +302,14 @@ SET phase = 'committed'
 WHERE org_id = :org_id AND delivery_id = :delivery_id AND number = :number AND fence = :fence
   AND outcome IS NULL;
 
--- end_attempts :affected — crosses tenants: what became of tries; also of one whose lease is over
+-- end_attempts :affected — crosses tenants: outcomes of attempts, also after the lease has expired
 UPDATE holdfast.delivery_attempt
 SET outcome = ends.word, code = ends.what, provider_id = ends.given_id, ended_at = {now}
 FROM {rows ends: home uuid, of_delivery uuid, nth integer, word text, what text, given_id text}
 WHERE org_id = ends.home AND delivery_id = ends.of_delivery AND number = ends.nth
   AND outcome IS NULL;
 
--- mark_deliveries :many — crosses tenants: how deliveries stand, all marks in one write, if ours
+-- mark_deliveries :many — crosses tenants: state and marks of deliveries in one write, if leased by us
 UPDATE holdfast.delivery
 SET state = marks.word, reason = marks.why,
     notification_id = coalesce(marks.given_id, notification_id),
@@ -324,7 +323,7 @@ FROM {rows marks: home uuid, delivery_id uuid, was bigint, word text, why text, 
 WHERE org_id = marks.home AND id = marks.delivery_id AND fence = marks.was AND state = 'pending'
 RETURNING org_id, id, state, awaited_by;
 
--- clear_marks :many — crosses tenants: the channel knows nothing of these; they go out again
+-- clear_marks :many — crosses tenants: the channel does not know these; send them again
 UPDATE holdfast.delivery
 SET state = 'pending', reason = NULL, notification_id = NULL, notified_at = NULL, ended_at = NULL,
     reconciled_at = {now}, not_before_at = NULL, lease_owner = NULL, lease_expires_at = NULL,
@@ -334,7 +333,7 @@ WHERE org_id = cleared.home AND id = cleared.delivery_id AND fence = cleared.was
   AND state = 'sent'
 RETURNING org_id, id;
 
--- keep_marks :many — crosses tenants: these stay marked: proven, unknowable, or asked again later
+-- keep_marks :many — crosses tenants: these stay marked: proven, unprovable, or looked up later
 UPDATE holdfast.delivery
 SET proof = kept.word,
     not_before_at = CASE WHEN kept.delay_ms IS NULL THEN NULL ELSE {later(kept.delay_ms)} END,

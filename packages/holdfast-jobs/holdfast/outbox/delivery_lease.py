@@ -40,7 +40,7 @@ class DeliveryState:
     delivery: Delivery
     attempts: tuple[Attempt, ...]
     evidence: tuple[Evidence, ...]
-    # When the job that was to send it was canceled.
+    # The time at which its job was canceled.
     canceled_at: datetime | None = None
 
     @property
@@ -102,7 +102,7 @@ def read_again(tx: Tx, cases: Sequence[DeliveryState]) -> dict[Key, DeliveryStat
     """Read the states again: new evidence, outcomes of attempts, canceled jobs."""
     made = {case.key: case.delivery.attempts for case in cases}
     history = _read_history(tx, made)
-    # Only the lease holder makes attempts, so a later one is ours, of a commit without an answer.
+    # Only the lease holder makes attempts. A later one is from our own commit that had no answer.
     known = [
         row
         for row in history.attempts
@@ -225,7 +225,7 @@ def renewing(lease: DeliveryLease, cases: Sequence[DeliveryState]) -> Iterator[L
     outbox, clock = lease.outbox, lease.outbox.app.clock
     seconds = outbox.settings.outbox.lease_seconds
     grip = LeaseGuard(frozenset(case.key for case in cases), clock.monotonic() + seconds / 2)
-    # A fake clock stands still unless a test wants the lease to run out.
+    # A fake clock does not advance unless a test lets the lease expire.
     if clock.is_fake:
         yield grip
         return

@@ -1,7 +1,7 @@
-"""Erase: a person leaves, and with them what they were told, are to be told, and where.
+"""Erase a recipient: their deliveries, pending messages, feed entries and addresses.
 
-What is pending is not sent. What a worker is sending at this moment stays until it is done; erase
-says so, and is called again.
+Pending messages are not sent. A delivery that a worker is sending right now is kept and counted;
+call erase again for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SQL = Statements("holdfast.outbox", "erase.sql")
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What left, and how many deliveries are still being sent."""
+    """The number of erased rows, and of deliveries that are still being sent."""
 
     deliveries: int
     notices: int
@@ -29,7 +29,7 @@ class Erased:
 
 
 def erase_recipient(store: Store, recipient: str, *, org_id: str, actor: Actor) -> Erased:
-    """Delete all that a recipient of a tenant was told; audited without naming them."""
+    """Delete all messages to a recipient of a tenant. The audit does not name the recipient."""
     bad: dict[str, str] = {}
     whose = {
         "org_id": uuid("org_id", org_id, bad),
@@ -62,7 +62,7 @@ def erase_recipient(store: Store, recipient: str, *, org_id: str, actor: Actor) 
 
 
 def erase_about(tx: Tx, subject: str, *, org_id: str, actor: Actor) -> Erased:
-    """Delete all that anybody was told of *subject*, with what the caller deletes and audits."""
+    """Delete all messages about *subject*, in the transaction of the caller, who also audits it."""
     told = {"org_id": org_id, "subject": subject}
     notices = tx.affected(SQL.erase_notices_about, **told)
     removed = tx.many(SQL.erase_deliveries_about, **told)

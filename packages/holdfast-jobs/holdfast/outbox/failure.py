@@ -1,4 +1,4 @@
-"""What can be wrong with a delivery, for whoever wants it and for the job that makes it."""
+"""Errors of deliveries, for callers and for the jobs that deliver."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""In-app notifications: the channel whose far end is a feed in our own database.
+"""In-app notifications: a channel that writes to feeds in Holdfast's own database.
 
-It is asked by token and answers at once, so a message is never unknown for longer than a crash.
+It supports lookup by token, so the outcome of a send is known as soon as the database is back.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SQL = Statements("holdfast.outbox", "in_app.sql")
 CHANNEL = IN_APP
 NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 LONGEST_PAGE = 200
-# A send is one small write of our own database; more at once would only wait for it.
+# A send is one small write to the database. More parallel writes would only wait for each other.
 AT_ONCE = 4
-# Beside a bell nobody tells a thousand from more.
+# An unread badge does not need larger numbers.
 MOST_UNREAD = 1_000
 
 
 class InAppChannel:
-    """Puts messages into the feeds of their recipients. A token is taken once, for ever."""
+    """Writes messages to the feeds of their recipients. A token is accepted once, forever."""
 
     name = CHANNEL
     capabilities = Capabilities(lookup=Lookup.BY_OUR_TOKEN)
@@ -55,7 +55,7 @@ class InAppChannel:
         self._ids = ids
 
     def send(self, message: Message) -> Sent:
-        """Write the message into the feed of whoever its delivery names."""
+        """Write the message to the feed of the delivery's recipient."""
         row = {
             "id": self._ids.new(),
             "token": message.token,
@@ -80,7 +80,7 @@ class InAppChannel:
         return Accepted(str(found["id"]))
 
     def lookup(self, key: LookupKey) -> LookupResult:
-        """Look into the feeds for a message that may have been written."""
+        """Look in the feeds for a message that may have been written."""
         try:
             found = self._store().read(lambda tx: _find(tx, key.token))
         except StoreError as exc:
@@ -96,7 +96,7 @@ def _find(tx: Tx, token: str) -> Row | None:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One entry of a feed. It holds somebody's words."""
+    """One entry of a feed. It contains message text."""
 
     id: str
     recipient: str = field(repr=False)
@@ -132,7 +132,7 @@ class Notice:
     },
 )
 class Feed:
-    """What the people of an application were told, each in a feed of their own."""
+    """The feeds of an application, one per recipient."""
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
@@ -146,7 +146,7 @@ class Feed:
         limit: int = 50,
         before: str = NEWEST,
     ) -> list[Notice]:
-        """A page of somebody's feed, newest first; the last id is *before* of the next page."""
+        """Return a page of a feed, newest first. Pass the last id as *before* for the next page."""
         if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
             raise InvalidDelivery({"limit": f"must be a whole number from 1 to {LONGEST_PAGE}"})
         params = {
@@ -159,13 +159,13 @@ class Feed:
         return [Notice.from_row(row) for row in rows]
 
     def count_unread(self, recipient: str, *, org_id: str) -> int:
-        """How many somebody has not read; no further than 1,000."""
+        """Return the number of unread entries, counted up to 1,000."""
         whose = _whose(org_id, recipient)
         row = self._store().one(SQL.count_unread, **whose, most=MOST_UNREAD)
         return int(row["unread"])
 
     def read(self, recipient: str, ids: Sequence[str], *, org_id: str) -> int:
-        """Mark entries of somebody's feed as read; says how many were not."""
+        """Mark entries of a feed as read; return how many were unread."""
         whose = _whose(org_id, recipient)
         wanted = [{"id": read_id("ids", each)} for each in ids]
         if not wanted:
@@ -173,7 +173,7 @@ class Feed:
         return self._store().execute(SQL.read_in_app, **whose, wanted=wanted)
 
     def read_all(self, recipient: str, *, org_id: str, upto: str = NEWEST) -> int:
-        """Mark everything up to the entry *upto* as read; says how many were not."""
+        """Mark all entries up to *upto* as read; return how many were unread."""
         params = {**_whose(org_id, recipient), "upto": read_id("upto", upto)}
         return self._store().execute(SQL.read_all_in_app, **params)
 
@@ -185,7 +185,7 @@ def _whose(org_id: str, recipient: str) -> dict[str, str]:
 
 
 def read_id(name: str, value: object) -> str:
-    """The id *value*; raises InvalidDelivery about the field *name* if it is none."""
+    """Return the id *value*. Raises InvalidDelivery for the field *name* if it is invalid."""
     try:
         return read_uuid(value)
     except ValueError as exc:
@@ -193,7 +193,7 @@ def read_id(name: str, value: object) -> str:
 
 
 def job_like(value: Any) -> Any:
-    """Anything with the ids of a job. Raises InvalidDelivery."""
+    """Return *value* if it has the ids of a job. Raises InvalidDelivery."""
     if not all(isinstance(getattr(value, part, None), str) for part in ("org_id", "id")):
         raise InvalidDelivery({"job": "must be a job: something with org_id and id"})
     return value

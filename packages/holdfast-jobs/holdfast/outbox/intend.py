@@ -1,4 +1,4 @@
-"""Intend: write down what is to be told to whom, in the caller's transaction. Nothing is sent."""
+"""Intend: store messages to send, in the caller's transaction. This module sends nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SQL = Statements("holdfast.outbox", "delivery.sql")
 LONGEST_NAME = 500
 LONGEST_ADDRESS = 2_000
 LONGEST_CONTENT = 1_000_000
-# What a database's integer holds.
+# The maximum of a database integer.
 LARGEST_VERSION = 2_147_483_647
 
 
@@ -53,9 +53,9 @@ class OutgoingMessage:
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """The delivery that was stored for a message. ``created`` is False when it was there before.
+    """The delivery that was stored for a message. ``created`` is False if it existed before.
 
-    ``differs`` says that the one that was there says something else or goes elsewhere; it stands.
+    ``differs`` says that the existing delivery has other content or another address. It is kept.
     """
 
     id: str
@@ -64,13 +64,13 @@ class Intended:
     state: State
     created: bool
     differs: bool = False
-    # Who asked for it, in which request, for which project and with which job; for its events.
+    # Actor, request, project and job of the delivery; for its events.
     about: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """On whose behalf something is told: the tenant, who asked for it, and the job if one does."""
+    """The tenant and the actor that a message is sent for, and the job if there is one."""
 
     org_id: str
     job_id: str | None
@@ -81,7 +81,7 @@ class Origin:
 
 
 def find_origin(org_id: str | None, ids: IdSource) -> Origin:
-    """Inside a job, what is sent is sent on its behalf and in its tenant."""
+    """Return the origin of a message. Inside a job it is the job and its tenant."""
     job = current.get()
     if job is not None:
         if org_id is not None and str(org_id) != job.org_id:
@@ -98,7 +98,7 @@ def find_origin(org_id: str | None, ids: IdSource) -> Origin:
 
 
 class RequestContext(TypedDict, total=False):
-    """Who asks for something to be sent, in which request and for which project."""
+    """The actor, request and project of a message."""
 
     actor: Actor | str
     project_id: str | None
@@ -107,13 +107,13 @@ class RequestContext(TypedDict, total=False):
 
 
 def request_context(options: Mapping[str, Any]) -> RequestContext:
-    """The part of *options* that is a request context."""
+    """The part of *options* that belongs to the request context."""
     found = {name: options[name] for name in RequestContext.__optional_keys__ if name in options}
     return cast("RequestContext", found)
 
 
 def with_context(origin: Origin, context: RequestContext) -> Origin:
-    """*origin* with what the caller states itself. Raises InvalidDelivery."""
+    """Return *origin* with the context that the caller passed. Raises InvalidDelivery."""
     unknown = set(context) - RequestContext.__optional_keys__
     errors = dict.fromkeys(sorted(unknown), "is not an option of intend")
     own: dict[str, Any] = {}
@@ -138,7 +138,7 @@ def prepare(
     *,
     now: datetime,
 ) -> list[dict[str, Any]]:
-    """The rows of *intents*. Raises InvalidDelivery, and nothing is written, if one is wrong."""
+    """Return the rows of *intents*. Raises InvalidDelivery if one is invalid."""
     errors: dict[str, str] = {}
     rows = []
     for place, (intent, made) in enumerate(zip(intents, ids, strict=True)):
@@ -168,7 +168,7 @@ def _row(
         "content_hash": intent.content.hash,
         "is_required": int(intent.is_required),
         "job_id": origin.job_id,
-        # Set by whoever enqueues one.
+        # Set when a job is enqueued for it.
         "deliver_job_id": None,
         "not_before_at": None if due is None else write_instant(due),
         "request_id": origin.request_id,
@@ -181,7 +181,7 @@ def _row(
 
 
 def _check(where: str, intent: OutgoingMessage, now: datetime, errors: dict[str, str]) -> str:
-    """Note everything that is wrong; return the content's text."""
+    """Record all errors; return the content's text."""
     for name, longest in (
         ("subject", LONGEST_NAME),
         ("recipient", LONGEST_NAME),
@@ -189,7 +189,7 @@ def _check(where: str, intent: OutgoingMessage, now: datetime, errors: dict[str,
         ("address", LONGEST_ADDRESS),
     ):
         value = getattr(intent, name)
-        # A line break in an address is a header of somebody else's making.
+        # A line break in an address would allow header injection.
         if not isinstance(value, str) or not 0 < len(value) <= longest or not value.isprintable():
             errors[f"{where}.{name}"] = f"must be one line of 1 to {longest} characters"
     version = intent.version
@@ -219,7 +219,7 @@ def _check(where: str, intent: OutgoingMessage, now: datetime, errors: dict[str,
 
 
 def write_content(content: Content) -> str:
-    """The one text of a content: what is read from it is what was written, to the byte."""
+    """Serialize a content. Reading it returns the same content to the byte."""
     return canonical(
         {
             "subject": content.subject,
@@ -231,12 +231,12 @@ def write_content(content: Content) -> str:
 
 
 def read_content(text: str) -> Content:
-    """The content of a stored text."""
+    """Parse a stored content."""
     return Content(**decode(text))
 
 
 def insert_steps(rows: Sequence[Mapping[str, Any]]) -> Steps[list[Intended]]:
-    """Write what :func:`prepare` made; what is there already comes back as it is."""
+    """Insert the rows of :func:`prepare`; existing deliveries are returned unchanged."""
     if not rows:
         return []
     created = {str(row["id"]) for row in (yield SQL.insert_deliveries, {"intents": rows})}
@@ -285,7 +285,7 @@ def _old(row: Mapping[str, Any], found: Mapping[tuple[str, str, int], Row]) -> I
         str(original["org_id"]),
         original["channel"],
         State(original["state"]),
-        # The very same id: an earlier try was committed, only its answer was lost.
+        # The same id: an earlier attempt was committed, but its answer was lost.
         created=str(original["id"]) == row["id"],
         differs=differs,
         about=_about(row),

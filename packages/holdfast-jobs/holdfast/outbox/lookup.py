@@ -56,7 +56,7 @@ def look_up(lease: DeliveryLease, questions: Sequence[LookupQuestion]) -> dict[K
     ]
     rows = outbox.store.many(SQL.list_addresses, named=keys)
     addresses = {(str(row["org_id"]), str(row["id"])): row["address"] for row in rows}
-    # Somebody may have been erased since, with all that they were told.
+    # A recipient may have been erased in the meantime.
     questions = [one for one in questions if one.case.key in addresses]
     if not questions:
         return {}

@@ -1,8 +1,8 @@
-"""Mark: write down what became of deliveries. After the send, never before it.
+"""Mark: store the outcomes of deliveries. This happens after the send, never before it.
 
-A page is one transaction: the tries are ended, the marks are set with the state in one write, the
-audit says so. Where another worker has the delivery by then nothing is marked; the name that the
-channel gave is kept as evidence, for whoever decides next.
+A page is one transaction: it completes the attempts, sets state and marks in one write, and writes
+the audit. A delivery that another worker has leased in the meantime is not marked; the id that the
+channel gave is kept as evidence for the next decision.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ SQL = Statements("holdfast.outbox", "delivery.sql")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What became of one delivery in a page.
+    """The outcome of one delivery of a page.
 
-    *attempt* is the try that was made, ended; None where nothing was sent. *delay* is how long it
-    is left alone where the decision sets no time of its own.
+    *attempt* is the completed attempt; None if nothing was sent. *delay* is the pause for decisions
+    that set no time.
     """
 
     case: DeliveryState
@@ -82,7 +82,7 @@ _STATES = {
 
 
 def mark(lease: DeliveryLease, endings: Sequence[Ending]) -> PassCounts:
-    """Write the ends of a page; those that another worker has by then are counted as lost."""
+    """Store the outcomes of a page; deliveries that another worker has leased count as lost."""
     outbox, news = lease.outbox, lease.circuits.take_news()
     if not endings and not news:
         return PassCounts()
@@ -92,7 +92,7 @@ def mark(lease: DeliveryLease, endings: Sequence[Ending]) -> PassCounts:
     def work(tx: Tx) -> tuple[set[Key], list[Circuit], list[str]]:
         if ended:
             tx.affected(SQL.end_attempts, ends=ended)
-        # Before the marks: what waits for a circuit from now on is not let go with the others.
+        # Before the marks: deliveries that start to wait for a circuit now must not be released.
         opened, waiting = news.write(tx)
         rows = tx.many(SQL.mark_deliveries, marks=marks) if marks else []
         kept = {(str(row["org_id"]), str(row["id"])) for row in rows}
@@ -213,7 +213,7 @@ def _trouble(decision: Decision) -> DeliveryTrouble | None:
             return DeliveryTrouble.SEVERAL_MATCHES
         case Hold():
             return DeliveryTrouble.HELD
-        # Somebody wanted that.
+        # The cancellation was requested, so it raises no alert.
         case Drop(reason="canceled"):
             return None
         case Drop():

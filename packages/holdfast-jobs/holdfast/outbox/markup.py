@@ -1,7 +1,7 @@
-"""Markup: where a browser stands in HTML, letter by letter, and what a value may do there. Pure.
+"""Track the HTML tokenizer's state, to know what a template value may do at a place. Pure.
 
-The letters are read as the tokenizer of the HTML standard reads them. What is allowed is listed;
-an element or attribute that nobody thought of takes no value.
+It follows the tokenizer of the HTML standard. Elements and attributes are on an allow list; all
+others take no value.
 """
 
 from __future__ import annotations
@@ -12,62 +12,62 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 _SPACE = frozenset(" \t\n\r\f")
-# A browser skips these where an address begins.
+# Browsers skip these characters at the start of a URL.
 _SKIPPED = "".join(map(chr, range(33)))
 
-# Where an address leads to something that is looked at, and not run, obeyed or written to.
+# Attributes whose URL is displayed, not executed, submitted to or loaded as code.
 _ADDRESSES = frozenset(
     {("a", "href"), ("area", "href"), ("img", "src"), ("audio", "src"), ("video", "src")}
     | {("source", "src"), ("video", "poster"), ("blockquote", "cite"), ("q", "cite")}
     | {(tag, "background") for tag in ("body", "table", "tr", "td", "th")}
 )
-# What a browser shows, measures or counts, whichever element it is at.
+# Attributes with plain text or numbers on every element.
 _PLAIN = frozenset(
     {"abbr", "align", "alt", "bgcolor", "border", "cellpadding", "cellspacing", "class", "color"}
     | {"colspan", "datetime", "dir", "height", "label", "lang", "max", "min", "placeholder"}
     | {"role", "rowspan", "scope", "size", "span", "start", "summary", "title", "valign", "width"}
 )
 _SHOWN = "aria-"
-# At other elements, such as <param>, it may be an address.
+# On other elements, such as <param>, these attributes may hold a URL.
 _COUNTED = frozenset(
     (tag, "value") for tag in ("button", "data", "input", "li", "meter", "option", "progress")
 )
-# Only their own end ends them; whatever looks like a tag inside is text.
+# Raw-text elements: only their own end tag closes them.
 _RAW = frozenset({"style", "textarea", "title"})
-# In these, or behind them, browsers read by rules that depend on more than the letters.
+# Inside or after these elements, parsing depends on more than the characters read.
 _LOST = frozenset(
     {"frameset", "iframe", "math", "noembed", "noframes", "noscript", "plaintext", "script"}
     | {"select", "svg", "xmp"}
 )
 
-# A beginning behind which a value cannot choose where an address leads: a whole server, a path on
-# the same one, or a scheme that only names somebody.
+# URL prefixes after which a value cannot change the destination: a complete host, a path on the
+# same host, or a scheme that only names an address.
 _FIXED = re.compile(
     r"(?:https?:)?//[\w.-]+(?::[0-9]*)?[/?#]|(?:mailto|tel|sms):|/[\w.~%-]|[\w.~-]+/|[?#]",
     re.IGNORECASE,
 )
 _LONGEST_BEGINNING = 100
-# What stands for every beginning of that kind.
+# A representative of all prefixes of that kind.
 _SETTLED = "/x"
 _ADDRESSED = "https://x"
 
 
 class Unsafe(Exception):
-    """A value stands where escaping does not help. Says where."""
+    """A value is at a place where escaping does not make it safe. The message says where."""
 
 
 class Place(StrEnum):
-    """What a value is where it stands."""
+    """The kind of place of a value."""
 
     TEXT = "text"
-    # It begins an address, so it must be a whole one.
+    # The value starts a URL, so it must be a complete one.
     ADDRESS = "address"
-    # It goes on where another value left off, which may be in the middle of a server's name.
+    # The value follows another value, possibly in the middle of a host name.
     CONTINUED = "continued"
 
 
 class At(StrEnum):
-    """What a browser reads."""
+    """The state of the tokenizer."""
 
     TEXT = "text"
     OPEN = "<"
@@ -92,23 +92,23 @@ class At(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A browser in the midst of HTML: what it reads, and as much of the letters as matters."""
+    """The tokenizer state, with the characters that later decisions need."""
 
     at: At = At.TEXT
-    # An end tag begins with a slash. Names that mean nothing here are cut off.
+    # An end tag begins with a slash. Names without meaning here are truncated.
     tag: str = ""
     attribute: str = ""
-    # The beginning of an address, or what may become the end of a comment or a raw text.
+    # The start of a URL, or a possible end of a comment or raw text.
     said: str = ""
 
     @property
     def is_outside(self) -> bool:
-        """Whether nothing is left open, as far as anybody can tell."""
+        """Whether no tag, comment or raw text is open."""
         return self.at in (At.TEXT, At.LOST)
 
     @property
     def place(self) -> Place:
-        """What a value is here; raises Unsafe where none is."""
+        """The kind of place for a value here. Raises Unsafe if a value is not allowed."""
         match self.at:
             case At.TEXT:
                 return Place.TEXT
@@ -143,13 +143,13 @@ class Reading:
         return Place.TEXT
 
     def behind_value(self) -> Reading:
-        """The reading behind an escaped value, which can end nothing by itself."""
+        """The state after an escaped value, which cannot close anything."""
         if self.at in (At.DOUBLE, At.SINGLE) and self.place is Place.ADDRESS:
             return replace(self, said=_ADDRESSED)
         return self
 
     def read(self, letters: str) -> Reading:
-        """The reading behind these letters."""
+        """The state after these characters."""
         reading = self
         for letter in letters:
             reading = _next(reading, letter)
@@ -200,12 +200,12 @@ def _opened(now: Reading, letter: str) -> Reading:
             return Reading(At.DECLARED)
         case "?":
             return Reading(At.IGNORED)
-    # A "<" before anything else is one in a sentence.
+    # A "<" that starts no tag is text.
     return _next(Reading(), letter)
 
 
 def _comment(now: Reading, letter: str) -> Reading:
-    """Comments also end at once, by <!--> or <!--->, and by --!>."""
+    """Read a comment. Comments also end with <!-->, <!---> and --!>."""
     if letter == ">" and now.said in ("", "-", "--", "--!"):
         return Reading()
     if letter == "-":
@@ -226,7 +226,7 @@ def _raw(now: Reading, letter: str) -> Reading:
 
 
 def _tag(now: Reading, letter: str) -> Reading:
-    """Inside a tag, outside of values."""
+    """Read inside a tag, outside of attribute values."""
     if letter == ">":
         return _entered(now.tag)
     if letter == "/":
@@ -258,7 +258,7 @@ def _value(now: Reading, letter: str) -> Reading:
 
 
 def _begun(now: Reading, letter: str) -> Reading:
-    """What an address begins with, for as long as it leaves open where that leads."""
+    """The start of a URL, for as long as its destination is open."""
     if (now.tag, now.attribute) not in _ADDRESSES or now.said == _SETTLED:
         return now
     said = (now.said + letter).lstrip(_SKIPPED)[:_LONGEST_BEGINNING]
@@ -276,5 +276,5 @@ def _grown(name: str, letter: str, known: frozenset[str]) -> str:
 
 
 def _small(letter: str) -> str:
-    # HTML knows no other letters as equal: "K" may also be the sign for kelvin.
+    # HTML folds ASCII only: "K" may also be the Kelvin sign.
     return letter.lower() if letter.isascii() else letter

@@ -1,7 +1,8 @@
-"""Notify: tell one recipient something by a template, as best effort.
+"""Notify: send a rendered template to one recipient, as best effort.
 
-The same template with the same data to the same recipient in the same bucket is told once: that is
-the key of the job and of the delivery. A notification never costs the write it tells about.
+The same template with the same data to the same recipient in the same bucket is sent once; these
+values form the key of the job and of the delivery. A failed notification never fails the caller's
+transaction.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ _NO_TEXT = "must be one line of text"
 
 
 class NotificationOptions(TypedDict, total=False):
-    """What :meth:`Outbox.notify` takes as keywords."""
+    """Keyword arguments of :meth:`Outbox.notify`."""
 
-    # Where it goes in the channel's own words; the recipient itself unless it is said.
+    # The address in the channel; defaults to the recipient.
     address: str
-    # Not before this time.
+    # The notification is not sent before this time.
     scheduled_for: datetime | None
-    # The same notification in another bucket is another one, like a day of a daily reminder.
+    # Separates otherwise equal notifications, such as the date of a daily reminder.
     bucket: str | None
-    # Who asked for it, in which request and for which project.
+    # The actor, request and project of the notification.
     actor: Actor | str
     project_id: str | None
     request_id: str | None
@@ -65,7 +66,7 @@ class Notification:
     """One notification, checked and rendered."""
 
     intent: OutgoingMessage = field(repr=False)
-    # Stands for the recipient, the template, the data and the bucket; the tenant is its scope.
+    # Derived from the recipient, the template, the data and the bucket; unique per tenant.
     key: str
     scheduled_for: datetime | None
     about: RequestContext = field(default_factory=RequestContext)
@@ -88,7 +89,7 @@ def compose(
     now: datetime,
     options: NotificationOptions,
 ) -> Notification:
-    """The notification that is asked for; raises InvalidDelivery and names every bad field."""
+    """Compose the notification. Raises InvalidDelivery that names every invalid field."""
     errors: dict[str, str] = {}
     if org_id is not None:
         validation.uuid("org_id", org_id, errors)
@@ -129,7 +130,7 @@ def _due(value: object, now: datetime, errors: dict[str, str]) -> datetime | Non
 
 def _bucket(value: object, due: datetime | None, errors: dict[str, str]) -> str:
     if value is None:
-        # The same reminder for two times is two reminders.
+        # The same reminder for two times is two notifications.
         return "" if due is None else write_instant(due.replace(second=0, microsecond=0))
     if not isinstance(value, str) or not _BUCKET.fullmatch(value):
         errors["bucket"] = "must be one line of 1 to 100 characters"
@@ -138,10 +139,10 @@ def _bucket(value: object, due: datetime | None, errors: dict[str, str]) -> str:
 
 
 def renew(outbox: Outbox, notification: Notification, org_id: str | None) -> Notification:
-    """*notification* itself, or a new version of it if the key of the last one has expired.
+    """Return *notification*, or a new version of it if the key of the last one has expired.
 
-    Keys of notifications live for a time after the delivery has ended. Two processes that renew at
-    once choose the same version, so it is still sent once.
+    Keys are kept for a time after the delivery has ended. Two processes that renew at once choose
+    the same version, so it is still sent once.
     """
     job, intent = current.get(), notification.intent
     home = str(org_id) if job is None else job.org_id
@@ -155,7 +156,7 @@ def renew(outbox: Outbox, notification: Notification, org_id: str | None) -> Not
         version += 1
     if version == 1:
         return notification
-    # The key of the job must differ as well: its row may live longer than its key.
+    # The key of the job must differ as well: its row may outlive its key.
     key = stable_hash(notification.key, version)
     return replace(notification, intent=replace(intent, version=version), key=key)
 
@@ -163,7 +164,7 @@ def renew(outbox: Outbox, notification: Notification, org_id: str | None) -> Not
 def notify(
     outbox: Outbox, notification: Notification, *, org_id: str | None, conn: Any
 ) -> Intended | None:
-    """Write the notification and the job that delivers it; None if the store cannot take them."""
+    """Store the notification and the job that delivers it; None if the store is unavailable."""
     given_to: NotifyOptions = {"org_id": org_id, "conn": conn}
     with best_effort(outbox.app.registry.get(JOB_TYPE), given_to, outbox.app.events):
         try:
@@ -174,8 +175,8 @@ def notify(
                 )
             )
         except Exception as exc:
-            # Outside of anybody's transaction it can be written down without a job: where none can
-            # be enqueued the reconciler comes for it.
+            # Outside of a transaction it can be stored without a job. The reconciler delivers it if
+            # no job can be enqueued.
             if conn is not None or current.get() is not None or not is_trouble(exc):
                 raise
             about = notification.about
@@ -186,7 +187,7 @@ def notify(
 async def anotify(
     outbox: Outbox, notification: Notification, *, org_id: str | None, conn: Any
 ) -> Intended | None:
-    """The same for callers on an event loop."""
+    """:func:`notify` for callers on an event loop."""
     if not is_awaiting(conn):
         return await asyncio.to_thread(notify, outbox, notification, org_id=org_id, conn=conn)
     about: NotifyOptions = {"org_id": org_id, "conn": conn}

@@ -1,4 +1,4 @@
-"""Outbox: what an application tells people and programs, once in effect."""
+"""Outbox: messages of an application to people and programs, sent once in effect."""
 
 from __future__ import annotations
 
@@ -50,26 +50,26 @@ SQL = Statements("holdfast.outbox", "delivery.sql")
 
 
 class Channels(Protocol):
-    """The channels of a deployment, by the names that its settings give them."""
+    """The channels of a deployment, by configured name."""
 
     def get(self, name: str) -> Channel | None:
-        """The channel of that name; None if it is not configured here."""
+        """Return the channel of that name; None if it is not configured here."""
 
     def knows(self, name: str) -> bool:
-        """Whether there is a channel of that name, even if it cannot be opened here."""
+        """Whether a channel of that name exists, even if it cannot be opened here."""
 
     def on_unknown(self, name: str) -> OnUnknown:
-        """What its owner wants for a message of which nobody can say whether it went out."""
+        """The policy for messages with unknown outcome."""
 
     def max_parallel(self, name: str) -> int:
-        """How many messages it may be handed at once."""
+        """The maximum number of messages to send at once."""
 
     def problem(self, name: str, address: str, subject: str, text: str = "") -> str | None:
-        """Why the channel cannot carry this; None if it can, or is not configured here."""
+        """Why the channel cannot carry this message; None if it can, or is not configured here."""
 
 
 class OutboxApplication(Application, Protocol):
-    """What the outbox needs of its application."""
+    """The parts of the application that the outbox uses."""
 
     rng: random.Random | None
 
@@ -95,19 +95,19 @@ class OutboxApplication(Application, Protocol):
 
 
 class BringsBack(Protocol):
-    """Brings back jobs that failed for want of deliveries which are marked by now."""
+    """Replays jobs that failed because of deliveries that have been sent since."""
 
     def count(self, limit: int) -> int:
-        """How many there are, counted no further than *limit*."""
+        """The number of such jobs, counted up to *limit*."""
 
     def run(self, limit: int) -> int:
-        """Bring at most *limit* back; how many it were."""
+        """Replay at most *limit* jobs; return how many."""
 
 
 @checked(
     InvalidDelivery,
     checks={
-        # What is told, and how, names its bad fields itself.
+        # These checks name their invalid fields themselves.
         **dict.fromkeys(("data", "html", "intents", "recipient", "subject", "text"), anything),
         "channel": text,
         "ids": each(identifier),
@@ -120,15 +120,15 @@ class BringsBack(Protocol):
 class Outbox:
     """The outbox of one application.
 
-    The job type ``outbox.deliver`` is known to every application: whoever works must be able to
-    deliver what another process intended. The run ``outbox_reconciler`` is declared where channels
-    are configured, or templates, or once something is intended.
+    Every application registers the job type ``outbox.deliver``, so that each worker can deliver
+    messages of other processes. The run ``outbox_reconciler`` is declared if channels or templates
+    are configured, or once a message is stored.
     """
 
     def __init__(self, app: OutboxApplication) -> None:
         self.app = app
         self.rng = app.rng or random.Random()
-        # Set by the application, which knows the way of a dead letter.
+        # Set by the application.
         self.brings_back: BringsBack | None = None
         self.templates = Templates()
         self._channels: Channels | None = None
@@ -146,11 +146,11 @@ class Outbox:
             self.declare()
 
     def declare(self) -> None:
-        """Make the run of the reconciler known to the application. May be called again."""
+        """Register the run of the reconciler with the application. May be called again."""
         self.app.registry.tasks.setdefault(RUN, ReconcileTask(self))
         self.app.settings = self.app.settings.with_runs(OUTBOX_RUNS)
 
-    # -- what the passes work with
+    # -- used by the passes
 
     @property
     def store(self) -> Store:
@@ -162,7 +162,7 @@ class Outbox:
 
     @property
     def channels(self) -> Channels:
-        """The channels of the deployment, as its settings name them."""
+        """The channels of the deployment."""
         if self._channels is None or self._made_for not in (None, self.app.settings):
             from holdfast.channel.channels import ConfiguredChannels
 
@@ -177,15 +177,15 @@ class Outbox:
         self._channels, self._made_for = channels, None
 
     def use(self, *channels: Channel, on_unknown: OnUnknown = OnUnknown.HOLD) -> None:
-        """Add channels that the caller made. They replace channels of the same name only."""
+        """Add channels that the caller created. They replace only channels of the same name."""
         self.declare()
         if self._made_for is None:
-            # Assigned channels are replaced by the set of the settings.
+            # Channels that were assigned directly are replaced by the configured set.
             self._channels = None
         self._added |= {one.name: AddedChannel(one, on_unknown) for one in channels}
 
     def policy(self, channel: str) -> Policy:
-        """What its owner wants of a channel where it leaves a choice."""
+        """The policy of a channel."""
         own = self.settings.outbox
         return Policy(
             self.channels.on_unknown(channel),
@@ -195,7 +195,7 @@ class Outbox:
 
     @property
     def key(self) -> str:
-        """What tokens are made with: the configured key, or the database's own."""
+        """The key for tokens: the configured key, or the one of the database."""
         if self._key is None:
             self._key = str(self.store.one(SQL.find_outbox_key)["key"])
         return self._key
@@ -210,11 +210,12 @@ class Outbox:
         conn: Any = None,
         **context: Unpack[RequestContext],
     ) -> list[Intended]:
-        """Write down what is to be told to whom; what was intended before comes back as it is.
+        """Store messages to send. Messages that were stored before are returned unchanged.
 
-        With *conn*, it is intended if and only if the caller's own transaction commits. Nothing is
-        sent here: :meth:`deliver` does that, or the job of :meth:`post`. *context* is kept with
-        each delivery and appears on its audit events and log lines; a job lends its own.
+        With *conn*, they are stored if and only if the caller's transaction commits. This sends
+        nothing: :meth:`deliver` does that, or the job of :meth:`post`. *context* is kept with each
+        delivery and appears on its audit events and log lines. Inside a job it defaults to the
+        job's context.
         """
         self.declare()
         rows = self._prepare(intents, org_id, context)
@@ -235,7 +236,7 @@ class Outbox:
         conn: Any,
         **context: Unpack[RequestContext],
     ) -> list[Intended]:
-        """:meth:`intend` in a transaction that must be awaited."""
+        """:meth:`intend` with an async connection."""
         self.declare()
         steps = intending.insert_steps(self._prepare(intents, org_id, context))
         return self.emit_events(await arun_borrowed(conn, self.app.clock, steps, []))
@@ -248,9 +249,9 @@ class Outbox:
         conn: Any = None,
         **options: Any,
     ) -> list[Intended]:
-        """Intend, and enqueue the jobs that deliver: both or neither, in one transaction.
+        """Store messages and enqueue the jobs that deliver them, in one transaction.
 
-        *options* are those of ``enqueue``; what is scheduled is not sent before its time either.
+        *options* are those of ``enqueue``. Scheduled messages are not sent before their time.
         """
         if is_awaiting(conn):
             raise ConfigError("This connection must be awaited: use apost.")
@@ -278,9 +279,9 @@ class Outbox:
     def enlist(
         self, tx: Tx, intents: Sequence[OutgoingMessage], *, org_id: str | None = None
     ) -> list[Intended]:
-        """:meth:`intend` in a transaction of the store's own.
+        """:meth:`intend` in a transaction of the store.
 
-        Whoever commits it hands the answer to :meth:`tell` afterwards.
+        After the commit, the caller passes the result to :meth:`emit_events`.
         """
         self.declare()
         if self._key is None:
@@ -293,7 +294,7 @@ class Outbox:
         org_id: str | None,
         context: RequestContext | None = None,
     ) -> list[dict[str, Any]]:
-        # Ids are given out once: a transaction that has to be run again writes the same rows.
+        # Ids are created once, so that a repeated transaction writes the same rows.
         if not isinstance(intents, Sequence) or any(
             not isinstance(one, OutgoingMessage) for one in intents
         ):
@@ -329,7 +330,7 @@ class Outbox:
     # -- notifying
 
     def template(self, name: str, *, subject: str, text: str, html: str | None = None) -> None:
-        """Declare what :meth:`notify` says under this name."""
+        """Declare a template for :meth:`notify`."""
         self.declare()
         self.templates.add(Template.read(name, subject=subject, text=text, html=html))
 
@@ -344,10 +345,10 @@ class Outbox:
         conn: Any = None,
         **options: Unpack[NotificationOptions],
     ) -> Intended | None:
-        """Tell *recipient* what a template says with *data*, once for each bucket.
+        """Send *recipient* a template rendered with *data*, once per bucket.
 
-        As best effort: None comes back if the store cannot take it, and the caller's own
-        transaction (*conn*) goes on. A wrong request raises InvalidDelivery.
+        This is best effort: it returns None if the store is unavailable, and the caller's
+        transaction (*conn*) continues. An invalid request raises InvalidDelivery.
         """
         given = (self.templates.get(template), recipient, data)
         now = self.app.clock.now()
@@ -373,14 +374,14 @@ class Outbox:
 
     @property
     def feed(self) -> Feed:
-        """What people were told inside the application."""
+        """The in-app feeds of recipients."""
         return Feed(lambda: self.store)
 
     def erase(self, recipient: str, *, org_id: str, actor: Actor | str = SYSTEM) -> Erased:
-        """Delete all that a recipient was told or is to be told, when a person leaves."""
+        """Delete all sent and pending messages of a recipient."""
         return erase_recipient(self.store, recipient, org_id=org_id, actor=read_actor(actor))
 
-    # -- looking and delivering
+    # -- reading and delivering
 
     def list_of_job(self, job: Any) -> list[Delivery]:
         """Return the deliveries of a job. *job* is anything with org_id and id."""
@@ -388,7 +389,7 @@ class Outbox:
         return [Delivery.from_row(row) for row in rows]
 
     def find(self, ids: Sequence[str], *, org_id: str) -> list[Delivery]:
-        """These deliveries of a tenant, as they stand; what is not there is left out."""
+        """Return these deliveries of a tenant. Unknown ids are left out."""
         named = [
             {"home": read_id("org_id", org_id), "delivery_id": read_id("ids", one)} for one in ids
         ]
@@ -398,25 +399,26 @@ class Outbox:
         return [Delivery.from_row(row) for row in rows]
 
     def deliver(self, ids: Sequence[str], *, org_id: str, worker_id: str = "") -> PassCounts:
-        """Do what may be done for these deliveries at this moment; any number may do so at once."""
+        """Send, look up or mark these deliveries as far as possible now. Safe to run concurrently."""
         keys = [(read_id("org_id", org_id), read_id("ids", one)) for one in ids]
         return deliver_once(self, keys, worker_id=worker_id)
 
     def wait_for(
         self, job: Context, ids: Sequence[str], *, with_held: bool = True
     ) -> list[Delivery]:
-        """These deliveries of *job*, once none of them is pending or held; for handlers.
+        """Return these deliveries of *job* once none is pending or held. For handlers.
 
-        Until then it raises Snooze: the job waits, spends no attempt, and is woken when one ends.
+        Until then it raises Snooze: the job waits without using an attempt, and is woken when a
+        delivery ends.
         """
         return wait_for(self, job, [read_id("ids", one) for one in ids], with_held=with_held)
 
     def reconcile(self, *, limit: int = 100, worker_id: str = "") -> PassCounts:
-        """One pass over what was left unclear, forgotten, or marked without proof."""
+        """Run one pass over deliveries that are unclear, abandoned, or marked without proof."""
         return reconcile_once(self, limit=limit, worker_id=worker_id)
 
     def _perform(self, job: Context, payload: Mapping[str, Any]) -> dict[str, int]:
-        """The job ``outbox.deliver``: the budget and the pauses are those of each delivery."""
+        """Run the job ``outbox.deliver``. Each delivery has its own attempt budget and pauses."""
         ids = [str(one) for one in payload["deliveries"]]
         for at in range(0, len(ids), PAGE):
             job.raise_if_canceled()

@@ -1,6 +1,6 @@
-"""Post: intend, and enqueue the jobs that deliver. Both are written in one transaction, or neither.
+"""Post: store messages and enqueue the jobs that deliver them, in one transaction.
 
-Everything is checked before the first statement. A long list is shared out among several jobs.
+Everything is validated before the first statement. A long list is split over several jobs.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 JOB_TYPE = "outbox.deliver"
 
-# So many deliveries are one job's: its payload stays small, and several workers share a long list.
+# Deliveries per job. The payload stays small, and several workers share a long list.
 PER_JOB = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """What was written."""
+    """The stored deliveries and jobs."""
 
     intended: list[Intended]
     batches: list[InsertRows]
@@ -42,24 +42,24 @@ class Posted:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """The intents of one job, and the job as it is if all of them are told for the first time."""
+    """The messages of one job, and the job to insert if all of them are new."""
 
     outbox: Outbox
     number: int
-    # Given out once: a transaction that has to be run again writes the same job.
+    # Created once, so that a repeated transaction writes the same job.
     job_id: str
     rows: Sequence[dict[str, Any]]
     org_id: str | None
     options: Mapping[str, Any]
 
     def job(self, ids: Sequence[str]) -> InsertRows:
-        """The job that delivers these. Raises InvalidJob."""
+        """Return the job that delivers these. Raises InvalidJob."""
         own: dict[str, Any] = {**self.options}
         given = own.get("idempotency_key")
         if given is None:
             own["idempotency_key"] = f"deliveries:{stable_hash(list(ids))}"
         elif self.number > 0:
-            # One key names one job; the others have one that is made of it.
+            # The caller's key names the first job; the keys of the others are derived from it.
             own["idempotency_key"] = f"deliveries:{stable_hash(given, self.number)}"
         payload, own["job_id"] = {"deliveries": list(ids)}, self.job_id
         return self.outbox.app.prepare(JOB_TYPE, payload, org_id=self.org_id, **own)
@@ -67,7 +67,7 @@ class _Share:
 
 @dataclass(frozen=True, slots=True)
 class Posting:
-    """Intents and the jobs that are to deliver them, checked and not yet written."""
+    """Validated messages and their jobs, not yet stored."""
 
     shares: Sequence[_Share]
     jobs: Sequence[InsertRows]
@@ -77,9 +77,9 @@ class Posting:
         return sorted({queue for batch in self.jobs for queue in batch.queues})
 
     def steps(self, borrowed: Dialect | None = None) -> Steps[Posted]:
-        """Write both. What is pending since an earlier call is delivered with the others.
+        """Store both. Messages that are pending since an earlier call are delivered as well.
 
-        *borrowed* says which database the caller's own connection is to.
+        *borrowed* is the dialect of the caller's connection.
         """
         posted = Posted([], [], [])
         posted.intended.extend(
@@ -110,7 +110,7 @@ def prepare(
     org_id: str | None,
     options: Mapping[str, Any],
 ) -> Posting:
-    """The jobs of *rows*, as intend.py prepares them. Raises InvalidJob for a wrong option."""
+    """Return the jobs of the prepared *rows*. Raises InvalidJob for an invalid option."""
     parts = [rows[at : at + PER_JOB] for at in range(0, len(rows), PER_JOB)]
     job_ids = outbox.app.ids.take(len(parts))
     shares = [
@@ -124,18 +124,18 @@ def prepare(
         about = _context(frame, share, options)
         for row in share.rows:
             row.update(about, deliver_job_id=share.job_id)
-            # Nobody comes for a delivery before its job does.
+            # A delivery is not due before its job.
             row["not_before_at"] = max(row["not_before_at"] or "", due or "") or None
     return Posting(shares, jobs)
 
 
 def _context(frame: Mapping[str, Any], share: _Share, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Request, project and actor of the deliveries of a share.
+    """Request, project and actor of the deliveries of one job.
 
-    Inside a job they are that job's, except for what *options* states.
+    Inside a job they default to the job's own; *options* overrides them.
     """
     about = {
-        # A job that names no request of its own is one.
+        # Without a request id, the job id is used.
         "request_id": frame["request_id"] or share.job_id,
         "correlation_id": frame["correlation_id"] or share.job_id,
         "project_id": frame["project_id"],
@@ -163,10 +163,10 @@ def post(
     conn: Any,
     options: Mapping[str, Any],
 ) -> list[Intended]:
-    """Write intents with their jobs, in the caller's transaction if there is one."""
+    """Store messages with their jobs, in the caller's transaction if there is one."""
     with _traced(outbox, options) as (own, told):
         posting = prepare(outbox, rows, org_id=org_id, options=own)
-        # Before we write through a caller's connection: opening the store checks the schema.
+        # Before writing through the caller's connection: opening the store checks the schema.
         outbox.app.sync(borrowed=conn is not None)
         if conn is None:
             posted = outbox.store.write(lambda tx: run(tx, posting.steps()))
@@ -185,7 +185,7 @@ async def apost(
     conn: Any,
     options: Mapping[str, Any],
 ) -> list[Intended]:
-    """The same on a connection that must be awaited."""
+    """:func:`post` with an async connection."""
     with _traced(outbox, options) as (own, told):
         posting = prepare(outbox, rows, org_id=org_id, options=own)
         await asyncio.to_thread(outbox.app.sync, borrowed=True)
@@ -199,7 +199,7 @@ async def apost(
 def _traced(
     outbox: Outbox, options: Mapping[str, Any]
 ) -> Iterator[tuple[Mapping[str, Any], list[Enqueued]]]:
-    """Stand in the span of an enqueue, where traces are kept: its options, and what it is told."""
+    """Open the span of an enqueue if tracing is on; yield the options and a result list."""
     tracing, told = outbox.app.tracing, list[Enqueued]()
     if tracing is None:
         yield options, told

@@ -1,8 +1,8 @@
-"""Reconcile: come for what was left unclear or forgotten, and prove what is marked.
+"""Reconcile: pick up unclear or abandoned deliveries, and prove the marked ones.
 
-What was tried and not ended goes the way of every delivery: decide.py sees the try and asks first.
-What is marked though no channel ever said that it has it broke the order of send and mark: the
-channel is asked, and what it does not know goes out again.
+Unfinished attempts are decided like any other delivery; decide.py looks them up first. A delivery
+that is marked although no channel accepted it violates the order of send and mark. The channel is
+queried for it, and if it does not know the message, the message is sent again.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 SQL = Statements("holdfast.outbox", "delivery.sql")
 
 RUN = "outbox_reconciler"
-# What is proven needs no call, so a pass takes more of it; the rest is the next one's.
+# Proven deliveries need no call, so a pass handles more of them.
 MOST_PROVEN = 5_000
-# A marked delivery does no harm while its channel cannot be asked.
+# A marked delivery can wait while its channel cannot be queried.
 ASK_AGAIN = timedelta(minutes=5)
 
 
 def reconcile_once(outbox: Outbox, *, limit: int = PAGE, worker_id: str = "") -> PassCounts:
-    """One page of what was left, and one of what is marked without proof."""
+    """Handle one page of due deliveries, and one page of deliveries marked without proof."""
     limit = min(limit, PAGE)
     counts = _hear(outbox)
     circuits = find_circuits(outbox)
@@ -63,7 +63,7 @@ def reconcile_once(outbox: Outbox, *, limit: int = PAGE, worker_id: str = "") ->
 
 
 def _hear(outbox: Outbox) -> PassCounts:
-    """Believe what was said too late for whoever decided: it proves marks, and sets them."""
+    """Apply acceptances that arrived after the decision: they prove marks, and set them."""
 
     def work(tx: Tx) -> tuple[list[DeliveryState], list[str]]:
         tx.affected(SQL.prove_marked, limit=MOST_PROVEN)
@@ -98,7 +98,7 @@ def _take_marked(outbox: Outbox, tx: Tx, limit: int, worker_id: str) -> list[Row
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A marked delivery that stays marked: as proven, unknowable, or to be asked about later."""
+    """A marked delivery that stays marked: proven, unprovable, or to be looked up later."""
 
     case: DeliveryState
     proof: str
@@ -106,7 +106,7 @@ class _Kept:
 
 
 def _prove(lease: DeliveryLease) -> PassCounts:
-    """Ask for everything that can be asked for; say aloud what cannot."""
+    """Look up every marked delivery that can be looked up, and report the rest."""
     questions: list[LookupQuestion] = []
     kept: list[_Kept] = []
     for case in lease.cases:
@@ -122,7 +122,8 @@ def _prove(lease: DeliveryLease) -> PassCounts:
     for one in questions:
         if one.case.key in answers:
             answer = answers[one.case.key]
-            # By recipient and time "nothing" proves nothing: another message would be sent.
+            # A fuzzy lookup that finds nothing proves nothing; a resend could duplicate the
+            # message.
             is_vague = one.channel.capabilities.lookup is Lookup.FUZZY
             if isinstance(answer, NotFound) and not is_vague:
                 cleared.append(one.case)
@@ -132,7 +133,7 @@ def _prove(lease: DeliveryLease) -> PassCounts:
 
 
 def _why_not(case: DeliveryState, channel: Channel | None, now: datetime) -> _Kept | None:
-    """Why a marked delivery is not asked about at this moment; None if it is."""
+    """Why a marked delivery is not looked up now; None if it is."""
     if channel is None:
         return _Kept(case, "none", ASK_AGAIN)
     can, one = channel.capabilities, case.delivery
@@ -205,7 +206,7 @@ def _tell(outbox: Outbox, case: DeliveryState, detail: str, *, is_requeued: bool
 
 
 class ReconcileTask:
-    """The run of the reconciler."""
+    """The periodic task of the reconciler."""
 
     eligible_statuses: Sequence[str] = ("pending", "sent")
 
@@ -218,7 +219,7 @@ class ReconcileTask:
 
         def look(tx: Tx) -> int:
             found = tx.one(SQL.count_due, most=most, grace_ms=grace)
-            # What waits for a channel whose credential has changed is due, whatever its time says.
+            # Deliveries that wait for a channel with a changed credential are due at once.
             changed = find_changed(self.outbox, read_circuits(tx))
             return int(found["deliveries"]) + count_waiting(tx, changed, most=most)
 

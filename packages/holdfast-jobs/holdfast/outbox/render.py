@@ -1,7 +1,6 @@
-"""Render: a template and data become what somebody reads. The same every time. Pure.
+"""Render a template with data. The result is deterministic. Pure.
 
-A value that is missing is an error, never a gap in a sentence. Errors name the place and never the
-value.
+A missing value is an error. Errors name the place and never the value.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ LONGEST_DATA = 64_000
 LONGEST_TEXT = 500_000
 LONGEST_SUBJECT = 300
 
-# What a browser may follow: it begins so, and holds nothing that a browser would skip over.
+# URLs that a link may have: an allowed scheme, and no character that browsers skip.
 _ADDRESS = re.compile(r"(?:https?://|mailto:)[^\s\x00-\x1f\x7f]+", re.IGNORECASE)
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _MISSING = object()
 
 
 def render(template: Template, data: Mapping[str, Any]) -> Content:
-    """What *template* says with *data*; raises InvalidDelivery and names every bad place."""
+    """Render *template* with *data*. Raises InvalidDelivery that names every invalid place."""
     _check(data)
     errors: dict[str, str] = {}
     subject = _Writer(data, errors, is_line=True).write(template.subject)
@@ -49,7 +48,7 @@ def _check(data: object) -> None:
     try:
         text = canonical(dict(data))
     except BadDocument as exc:
-        # It names a place by its keys, which are the caller's.
+        # The message names a place by the caller's keys, so it is redacted.
         raise InvalidDelivery({"data": redact(harmless(str(exc)), 300)}) from None
     if len(text) > LONGEST_DATA:
         says = f"is {len(text)} characters long, the limit is {LONGEST_DATA}; pass a link instead"
@@ -57,7 +56,7 @@ def _check(data: object) -> None:
 
 
 class _Writer:
-    """Writes the parts of one text, and notes what is wrong by its place."""
+    """Writes the parts of one text, and collects errors by place."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class _Writer:
         self.errors = errors
         self.is_html = is_html
         self.is_line = is_line
-        # The innermost item is looked at first.
+        # Names are resolved in the innermost item first.
         self.around: list[Any] = [data]
         self.room = LONGEST_TEXT
         self.written: list[str] = []
@@ -91,7 +90,7 @@ class _Writer:
                 self._section(part)
 
     def _is_full(self) -> bool:
-        """Whether the limit is reached: nested lists make long texts of little data."""
+        """Whether the limit is reached. Nested lists can expand little data into long texts."""
         if self.room >= 0:
             return False
         self.errors["data"] = f"makes a text of more than {LONGEST_TEXT} characters"
@@ -113,7 +112,7 @@ class _Writer:
             self.errors.setdefault(_place(value.path), says)
             return
         if self.is_line:
-            # A line break in a subject would be the next header.
+            # A line break in a subject would start the next header.
             said = _BREAKS.sub(" ", said)
         self._say(html.escape(said) if self.is_html else said)
 
@@ -131,7 +130,8 @@ class _Writer:
             return
         is_list = isinstance(found, Sequence) and not isinstance(found, str)
         for item in found if is_list else (found,):
-            # An item counts as a character. Nested sections without text would have no limit.
+            # An item counts as one character. Otherwise nested sections without text would have no
+            # limit.
             self.room -= 1
             if self._is_full():
                 return

@@ -1,7 +1,7 @@
-"""Send: take deliveries under a lease, decide, ask where asking helps, try, and mark.
+"""Send: lease deliveries, decide, look up where useful, make attempts, and mark.
 
-The order is the contract. The try is committed before the call, the mark after it; whoever dies in
-between leaves a try without an outcome, and decide.py says what may follow that.
+The attempt is committed before the call and the mark after it. A worker that crashes in between
+leaves an attempt without outcome, and decide.py determines what may follow.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 SQL = Statements("holdfast.outbox", "delivery.sql")
 
-# One lease holds so many: with four calls at once they are through long before it ends.
+# Deliveries per lease. With four parallel calls they finish long before the lease expires.
 PAGE = 50
-# A channel that is not configured here may be elsewhere, for example during a deployment.
+# A channel that is not configured here may be configured elsewhere, as during a deployment.
 UNKNOWN_CHANNEL = timedelta(minutes=5)
-# While another worker probes a channel, and after a probe that said nothing.
+# The pause while another worker probes a channel, and after an inconclusive probe.
 PROBE_PAUSE = timedelta(minutes=5)
-# A credential that may not ask is not asked with every half an hour.
+# The pause after a lookup that the credential does not permit.
 REFUSED_LOOKUP = timedelta(hours=6)
 
 
 def deliver_once(
     outbox: Outbox, ids: Sequence[tuple[str, str]], *, worker_id: str = ""
 ) -> PassCounts:
-    """Do what may be done for these deliveries, given as tenant and id, that are due and free."""
+    """Handle those of these deliveries (tenant, id) that are due and not leased."""
     counts = PassCounts()
     wanted = list(dict.fromkeys(ids))
     circuits = find_circuits(outbox)
@@ -72,14 +72,14 @@ def deliver_once(
 
 
 def find_circuits(outbox: Outbox) -> Circuits:
-    """The open circuits; those of channels that were changed since may be probed at once."""
+    """Read the open circuits; those of changed channels may be probed at once."""
     circuits = outbox.store.read(read_circuits)
     allow_changed(outbox, circuits)
     return circuits
 
 
 def deliver_page(lease: DeliveryLease, *, worker_id: str) -> PassCounts:
-    """Decide on every delivery of a page, and do it."""
+    """Decide on every delivery of a page, and carry the decisions out."""
     counts = PassCounts(now=lease.taken_at)
     counts.done["taken"] += len(lease.cases)
     ends: list[Ending] = []
@@ -97,7 +97,7 @@ def deliver_page(lease: DeliveryLease, *, worker_id: str) -> PassCounts:
             and circuit is not None
             and circuit.open_until > lease.now
         ):
-            # Whoever refuses our messages refuses our questions.
+            # A channel that refuses our messages also refuses our lookups.
             ends.append(wait_for_circuit(case, circuit))
         elif isinstance(decision, LookupFirst):
             questions.append(LookupQuestion(case, channel, decision.provider_id))
@@ -126,7 +126,7 @@ def _sort(
 
 def _leave(lease: DeliveryLease, case: DeliveryState) -> Ending:
     if not case.attempts:
-        # What was never tried can be given up without its channel.
+        # A delivery without attempts can be dropped without its channel.
         about = (case.delivery, (), case.evidence, Capabilities(), Policy(), lease.now)
         decision = decide(*about, canceled_at=case.canceled_at)
         if isinstance(decision, Drop):
@@ -146,7 +146,7 @@ def _resolve(
     ends: list[Ending],
     counts: PassCounts,
 ) -> None:
-    """Ask the channels, and decide again with what they said."""
+    """Look up at the channels, and decide again with the results."""
     answers = look_up(lease, questions)
     asked = [one for one in questions if one.case.key in answers]
     counts.done["lost"] += len(questions) - len(asked)
@@ -158,7 +158,7 @@ def _resolve(
         case = known[one.case.key]
         decision = lease.decide(case, one.channel)
         if isinstance(decision, LookupFirst):
-            # It could not be asked. How often that happened says how long to leave it alone.
+            # The lookup failed. The pause depends on the number of failures.
             times = sum(said.verdict == "unreachable" for said in case.evidence)
             delay = RETRY.delay(max(times, 1), lease.outbox.rng)
             answer = answers[case.key]
@@ -175,7 +175,7 @@ def _resolve(
 def _send_through(
     lease: DeliveryLease, sends: Sequence[PlannedAttempt], worker_id: str
 ) -> PassCounts:
-    """Send what no circuit keeps back; behind an open one, a probe first and then the rest."""
+    """Send deliveries without an open circuit; behind an open one, send a probe first."""
     free: list[PlannedAttempt] = []
     kept: dict[CircuitKey, list[PlannedAttempt]] = {}
     for one in sends:
@@ -206,12 +206,13 @@ def _probe(
     worker_id: str,
     counts: PassCounts,
 ) -> PlannedAttempt | None:
-    """Send one of the messages behind a circuit, if it is time and nobody else does."""
+    """Send one message behind a circuit as a probe, if it is due and no other worker does."""
     outbox = lease.outbox
     fingerprint = fingerprint_of(outbox, circuit.channel)
     one = choose_probe(circuit, fingerprint, behind)
     if one is None:
-        # Each was refused often enough. A new message, a new credential or a person goes on.
+        # Each delivery reached its probe limit; a new message or credential or an operator is
+        # needed.
         longest = timedelta(seconds=outbox.settings.outbox.max_circuit_seconds)
         lease.circuits.open[circuit.key] = replace(circuit, open_until=lease.now + longest)
         return None
@@ -224,6 +225,6 @@ def _probe(
     counts.add(send_attempts(lease, [one], worker_id))
     left = lease.circuits.open.get(circuit.key)
     if left is not None and left.open_until <= lease.now:
-        # Neither taken nor refused: the next look decides.
+        # The probe was inconclusive; the next pass decides.
         lease.circuits.open[circuit.key] = replace(left, open_until=lease.now + PROBE_PAUSE)
     return one

@@ -1,10 +1,10 @@
-"""Templates: texts with places for data, and nothing that runs. Pure.
+"""Templates: text with placeholders for data, without executable code. Pure.
 
-    {{ name }} {{ person.name }}     a value; {{ . }} is the item of the list around it
-    {{# items }} … {{/ items }}      once for each item, or once if it is a value that is not empty
+    {{ name }} {{ person.name }}     a value; {{ . }} is the item of the surrounding list
+    {{# items }} … {{/ items }}      once per item, or once if it is a non-empty value
     {{^ items }} … {{/ items }}      only if it is empty
 
-What is wrong with a template is found when it is declared, whatever data it gets later.
+Templates are validated when they are declared, independent of the data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEEPEST = 8
 NAME = re.compile(r"[a-z][a-z0-9_.]{0,99}")
 _TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _PATH = re.compile(r"\.|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
-# A section that is said so often has shown everything that a browser may make of it.
+# After this many repetitions, a section has reached every tokenizer state it can reach.
 _PASSES = 4
 
 
@@ -38,7 +38,7 @@ class UnknownTemplate(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A place for a value. *is_address* where a browser would follow it."""
+    """A placeholder for a value. *is_address* if the value is used as a URL."""
 
     path: tuple[str, ...]
     is_address: bool = False
@@ -46,7 +46,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part for each item of a list, or for a value that is there or, inverted, is not."""
+    """A part that repeats for each item, or appears if a value is non-empty (inverted: empty)."""
 
     path: tuple[str, ...]
     is_inverted: bool
@@ -58,7 +58,7 @@ Parts = tuple["str | Value | Section", ...]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What is said on one occasion: a subject, a text and perhaps HTML."""
+    """A message template: a subject, a text and optional HTML."""
 
     name: str
     subject: Parts = field(repr=False)
@@ -67,7 +67,7 @@ class Template:
 
     @classmethod
     def read(cls, name: str, *, subject: str, text: str, html: str | None = None) -> Template:
-        """Parse the sources; raises ConfigError for what can never be rendered."""
+        """Parse the sources. Raises ConfigError for a template that can never be rendered."""
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ConfigError(
                 f"Template {str(name)[:100]!r}: a name is up to 100 of a-z, 0-9, '.' and '_'."
@@ -89,7 +89,7 @@ class Templates:
         self._known: dict[str, Template] = {}
 
     def add(self, template: Template) -> None:
-        """Take a template; the same one twice is one, another one of its name is refused."""
+        """Add a template. A repeated declaration must be identical."""
         if self._known.setdefault(template.name, template) != template:
             raise ConfigError(f"Template {template.name!r} is declared twice, and differently.")
 
@@ -105,7 +105,7 @@ class Templates:
 
 @dataclass(slots=True)
 class _Open:
-    """A section whose end is not read yet; the outermost has no name."""
+    """A section that is not closed yet; the outermost has no name."""
 
     name: str = ""
     is_inverted: bool = False
@@ -174,10 +174,10 @@ def _parse_html(where: str, source: object) -> Parts:
 def _judge(
     where: str, parts: Parts, readings: frozenset[Reading]
 ) -> tuple[Parts, frozenset[Reading]]:
-    """The parts with their addresses known, and where a browser may stand behind them.
+    """Return the parts with their URLs marked, and the possible tokenizer states after them.
 
-    A section may be left out or said again, so there are several readings. A value must be safe in
-    every one of them.
+    A section may be omitted or repeated, so several states are possible. A value must be safe in
+    all of them.
     """
     judged: list[str | Value | Section] = []
     for part in parts:
@@ -214,7 +214,7 @@ def _judge_section(
         parts, ended = _judge(where, section.parts, readings)
         is_known = ended <= readings
         readings |= ended
-        # What is said because there is nothing is said once.
+        # An inverted section is rendered once.
         if is_known or section.is_inverted:
             return replace(section, parts=parts), readings
     raise ConfigError(

@@ -1,4 +1,4 @@
-"""Wait: a job waits for its deliveries without spending attempts, and is woken when they end."""
+"""Wait: snooze a job until its deliveries have ended, without using attempts."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ if TYPE_CHECKING:
 
 SQL = Statements("holdfast.outbox", "delivery.sql")
 
-# Another worker has the delivery under its lease.
+# Another worker holds the lease of the delivery.
 BUSY = timedelta(seconds=5)
-# A job is woken when a delivery ends. Should that be missed, it looks again after this.
+# A job is woken when a delivery ends. This is the fallback if that wake-up is missed.
 LONGEST_WAIT = timedelta(hours=1)
 
 
 def wait_for(
     outbox: Outbox, job: Context, ids: Sequence[str], *, with_held: bool = True
 ) -> list[Delivery]:
-    """These deliveries, once none of them is pending, nor held if *with_held*.
+    """Return these deliveries once none is pending, nor held if *with_held*.
 
-    Until then it raises Snooze, which costs the job no attempt. The job is woken as soon as one of
-    them is marked, confirmed, dropped or has failed, and when the circuit of its channel closes.
+    Until then it raises Snooze, which uses no attempt. The job is woken when one of them is marked,
+    confirmed, dropped or failed, and when the circuit of its channel closes.
     """
     named = [{"home": job.org_id, "delivery_id": one} for one in ids]
     if not named:
         return []
 
     def look(tx: Tx) -> list[Row]:
-        # First the note that we wait: what ends after it wakes us, what ended before is seen here.
+        # Register the wait first: a delivery that ends later wakes the job, an earlier end is seen
+        # here.
         tx.affected(SQL.await_deliveries, named=named, job_id=job.id)
         return tx.many(SQL.list_named, named=named)
 
@@ -51,7 +52,7 @@ def wait_for(
 
 
 def pause_for(waiting: Sequence[Delivery], now: datetime) -> timedelta:
-    """How long to wait for the first of these that may go on by itself."""
+    """The time until the first of these can proceed without an operator."""
     pauses = [LONGEST_WAIT]
     for one in waiting:
         if one.state is State.PENDING:
@@ -61,9 +62,9 @@ def pause_for(waiting: Sequence[Delivery], now: datetime) -> timedelta:
 
 
 def wake_jobs(tx: Tx, waiting: Iterable[tuple[str, str]]) -> list[str]:
-    """Let jobs, given as tenant and id, look after their deliveries now; the queues they are on.
+    """Make snoozed jobs (tenant, id) due; return their queues.
 
-    Whoever commits this announces the queues afterwards.
+    After the commit, the caller announces the queues.
     """
     rows = [{"home": org_id, "job_id": job_id} for org_id, job_id in sorted(set(waiting))]
     if not rows:
@@ -79,7 +80,7 @@ def _woken(row: Row) -> Entry:
 
 
 def awaiting(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    """The jobs that wait for deliveries, by the rows of these."""
+    """The jobs that wait for deliveries, from the rows of the deliveries."""
     return [
         (str(row["org_id"]), str(row["awaited_by"]))
         for row in rows

@@ -1,1 +1,1 @@
-"""Subscribers of event.py: what the outside sees of the work, after it is committed."""
+"""Event subscribers: logs, metrics, traces and alerts, emitted after the commit."""

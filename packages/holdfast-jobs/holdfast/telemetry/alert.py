@@ -1,10 +1,10 @@
-"""Alerts: trouble that somebody should look at, derived from events and told at most once a while.
+"""Alerts: problems for an operator, derived from events and rate-limited.
 
-An alert is told after commit and may be lost with its process; the audit is the truth. It names
-kinds, ids and numbers, and no text that a job, a request or an exception brought.
+An alert is sent after the commit and may be lost with its process; the audit is authoritative. It
+contains kinds, ids and numbers, and no text from a job, a request or an exception.
 
-Alerts of one fingerprint are told once in a quiet period: the first at once, the others as one,
-with their count, when it is over. Every process counts for itself.
+Alerts with one fingerprint are sent once per quiet period: the first at once, the others as one
+alert with their count when the period ends. Every process counts separately.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ __all__ = [
     "log_alert",
 ]
 
-# More than an installation has kinds of trouble; a stream of made-up ones must not fill the memory.
+# More than an installation has kinds of problems. It bounds memory if fingerprints are unbounded.
 FINGERPRINTS = 1_000
 
 
 class Kind(StrEnum):
-    """What is the trouble."""
+    """The kind of problem."""
 
     DEAD_LETTER = "dead_letter"
     DEAD_LETTER_ESCALATED = "dead_letter_escalated"
@@ -108,7 +108,7 @@ Target = Callable[[Alert], None]
 
 
 def alert_of(event: Event, at: datetime) -> Alert | None:
-    """The alert that an event is, if it is one on its own. Pure."""
+    """The alert of an event; None if the event alone raises none. Pure."""
     match event:
         case JobSettled(outcome="dead"):
             return _dead_letter(event, at)
@@ -220,7 +220,7 @@ def _escalated(event: DeadLetterEscalated, at: datetime) -> Alert:
 
 @dataclass(frozen=True, slots=True)
 class _Making:
-    """An alert to be: *same* is what it has in common with others of the same trouble."""
+    """An alert to build; *same* identifies the problem."""
 
     kind: Kind
     severity: Severity
@@ -234,7 +234,7 @@ class _Making:
 
 @dataclass(slots=True)
 class _Told:
-    """What was told of one fingerprint, and what has been held back since."""
+    """The last alert of one fingerprint, and the number suppressed since."""
 
     at: float
     newest: Alert
@@ -243,7 +243,7 @@ class _Told:
 
 @dataclass(slots=True)
 class Alerts:
-    """A subscriber that tells targets what needs a look. A failing target never harms the work."""
+    """A subscriber that sends alerts to targets. A failing target never affects jobs."""
 
     clock: Clock
     settings: AlertSettings
@@ -256,13 +256,13 @@ class Alerts:
 
     def __post_init__(self) -> None:
         self._losses = deque(maxlen=self.settings.lease_losses.count)
-        # Before logging closes, which came first.
+        # Registered after logging, so it runs before logging shuts down.
         atexit.register(self.close)
 
     def __call__(self, event: Event) -> None:
-        """Note an event; called in the thread that tells it, and takes microseconds."""
+        """Handle an event. It runs in the emitting thread and takes microseconds."""
         match event:
-            # Nearly all there are: every job is told of three times.
+            # Nearly all events: every job emits three.
             case JobEnqueued() | JobStarted():
                 return
             case JobSettled(outcome=outcome) if outcome != "dead":
@@ -277,7 +277,7 @@ class Alerts:
             self._tell(alert)
 
     def flush(self) -> float:
-        """Tell what was held back and is due; the seconds until the next is."""
+        """Send suppressed alerts that are due; return the seconds until the next one."""
         due: list[Alert] = []
         with self._lock:
             now = self.clock.monotonic()
@@ -295,7 +295,7 @@ class Alerts:
         return min(waiting, default=now) + self.settings.quiet_seconds - now
 
     def close(self) -> None:
-        """Tell at once what is held back, and wait a bounded time until the targets have it."""
+        """Send suppressed alerts now, and wait a bounded time for the targets."""
         atexit.unregister(self.close)
         self._ending.set()
         with self._lock:
@@ -319,7 +319,7 @@ class Alerts:
         return made.alert(summary, leases=rate.count, seconds=rate.seconds)
 
     def _let_through(self, alert: Alert) -> list[Alert]:
-        """What may be told now: nothing within the quiet period, else the alert with its count."""
+        """Return the alert with its count, or nothing within the quiet period."""
         found: list[Alert] = []
         with self._lock:
             now = self.clock.monotonic()
@@ -329,7 +329,7 @@ class Alerts:
                 self._start()
                 return []
             count = 1 if told is None else told.held + 1
-            # The oldest goes first, and a dict keeps the order of its keys' first coming.
+            # The oldest is evicted first; a dict keeps insertion order.
             self._told.pop(alert.fingerprint, None)
             self._told[alert.fingerprint] = _Told(now, alert)
             if len(self._told) > FINGERPRINTS:
@@ -347,7 +347,7 @@ class Alerts:
                 log.logger.warning("alert.failed", exc_info=True, extra={"fields": {}})
 
     def _start(self) -> None:
-        # A fork takes no thread along.
+        # Threads do not survive a fork.
         if self._thread is None or not self._thread.is_alive():
             self._ending.clear()
             self._thread = threading.Thread(target=self._run, name="holdfast-alerts", daemon=True)
@@ -355,7 +355,7 @@ class Alerts:
 
     def _run(self) -> None:
         pause = self.settings.quiet_seconds
-        # Something may be held back at any moment of the pause, and is due at its own.
+        # An alert may be suppressed during the pause and be due before its end.
         while not self._ending.wait(max(min(pause, self.settings.quiet_seconds / 10), 0.05)):
             pause = self.flush()
 
@@ -368,7 +368,7 @@ _LEVELS = {
 
 
 def log_alert(alert: Alert) -> None:
-    """A target: one line of the log."""
+    """An alert target that writes one log line."""
     told: dict[str, Any] = {**alert.document(), **alert.subject}
     del told["subject"], told["at"]
     log.write(_LEVELS[alert.severity], "alert", **told)
@@ -382,7 +382,7 @@ def alert(hf: Holdfast, *targets: Target) -> Alerts:
 
 
 def alert_as_set(hf: Holdfast) -> Alerts:
-    """The targets of ``[alerts]``: lines of the log, and a channel if one is configured."""
+    """Use the targets of ``[alerts]``: the log, and a channel if one is configured."""
     settings = hf.settings.alerts
     targets: list[Target] = [log_alert]
     if settings.channel is not None or settings.webhook is not None:

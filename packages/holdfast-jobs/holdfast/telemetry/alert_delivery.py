@@ -35,12 +35,12 @@ class AlertDelivery:
         self.channel = channel
         self._hf = hf
         self._address = address
-        # The ids of jobs stay the same with and without alerts.
+        # Separate, so that job ids are the same with and without alerts.
         self._ids = IdSource(hf.clock)
 
     def __call__(self, alert: Alert) -> None:
         if alert.kind is Kind.DELIVERY and alert.subject.get("channel") == self.channel:
-            # The channel would be asked to report its own failure.
+            # The channel would have to report its own failure.
             return
         intent = self._intent(alert)
         try:
@@ -62,7 +62,7 @@ class AlertDelivery:
             quiet = self._hf.settings.alerts.quiet_seconds
             version = int(alert.at.timestamp() // quiet) % LARGEST_VERSION + 1
         else:
-            # How often this process saw the same in its last quiet period.
+            # A count is of this process only, so the message gets a subject of its own.
             subject = f"{subject} {self._ids.new()}"
         line = f"[{alert.severity}] {alert.summary}"
         told = "".join(f"{name}: {value}\n" for name, value in alert.document().items())
@@ -70,7 +70,7 @@ class AlertDelivery:
         return OutgoingMessage(subject, RECIPIENT, version, self.channel, self._address, content)
 
     def _store(self, intent: OutgoingMessage) -> str | None:
-        """The id of the delivery; None if another process has stored it."""
+        """Store the message; return its delivery id, or None if another process has stored it."""
         outbox = self._hf.outbox
         (stored,) = self._hf.store.write(lambda tx: outbox.enlist(tx, [intent], org_id=ALERT_ORG))
         if not stored.created:

@@ -45,7 +45,7 @@ class AlertSink:
 
     def __call__(self, alert: Alert) -> None:
         with self._lock:
-            # A fork takes no thread along.
+            # Threads do not survive a fork.
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._run, name="holdfast-outlet", daemon=True
@@ -57,7 +57,7 @@ class AlertSink:
             self._drop()
 
     def close(self) -> None:
-        """Hand over what waits, for as long as *drain* seconds. An alert after this starts anew."""
+        """Pass on queued alerts, for at most *drain* seconds. A later alert restarts the thread."""
         with self._lock:
             thread = self._thread
         if thread is None or not thread.is_alive():
@@ -84,6 +84,6 @@ class AlertSink:
 
     def _drop(self) -> None:
         self.dropped += 1
-        # 1, 10, 100, 1,000: a flood of alerts is no reason for a flood of lines.
+        # Log at 1, 10, 100, 1,000 dropped alerts only.
         if str(self.dropped).strip("0") == "1":
             log.write(logging.WARNING, "alert.dropped", dropped=self.dropped)

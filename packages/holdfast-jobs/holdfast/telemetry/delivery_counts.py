@@ -1,4 +1,4 @@
-"""What is counted of deliveries: their steps, why they were sent, and what is wrong with them."""
+"""Counters of deliveries: state changes, reasons of sends, and problems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SENDS = frozenset(Reason)
 
 
 class DeliveryCounts:
-    """Three counters. A send is counted when it is marked, under why it was sent."""
+    """Three counters. A send is counted when it is marked, by its reason."""
 
     def __init__(self, registry: CollectorRegistry, labels: Labels) -> None:
         self._labels = labels
@@ -38,7 +38,7 @@ class DeliveryCounts:
             self._alerts.labels(what)
 
     def count(self, event: DeliveryChanged) -> None:
-        """Count one step; a word that is none of ours becomes ``other``."""
+        """Count one change; unknown codes become ``other``."""
         channel = self._labels.channel(event.channel)
         self._changes.labels(channel, event.change).inc()
         if event.change is DeliveryChange.SENT:
@@ -46,5 +46,5 @@ class DeliveryCounts:
             self._sends.labels(channel, reason or OTHER).inc()
 
     def count_alert(self, event: DeliveryAlert) -> None:
-        """Count what somebody was told to look at."""
+        """Count one delivery alert."""
         self._alerts.labels(event.what).inc(event.count)

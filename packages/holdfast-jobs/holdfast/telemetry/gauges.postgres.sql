@@ -1,15 +1,16 @@
--- Only PostgreSQL has a statement timeout and sessions to look at.
+-- Only PostgreSQL has a statement timeout and visible sessions.
 
--- bound_reading :one — crosses tenants: a reading that takes too long is given up, and it goes by indexes
--- Where it expects fewer rows than the bound, PostgreSQL would read the whole table and sort, once a
--- queue, and compile for longer than it runs. This holds until the end of the transaction.
+-- bound_reading :one — crosses tenants: limit the time of a reading, and force index scans
+-- If it expects fewer rows than the limit, PostgreSQL would scan and sort the whole table once per
+-- queue, and spend longer on compilation than on execution. This applies until the end of the
+-- transaction.
 SELECT set_config('statement_timeout', '5s', true),
        set_config('enable_sort', 'off', true), set_config('jit', 'off', true);
 
--- read_transactions :one — crosses tenants: the oldest transaction that keeps dead rows from being removed
--- By the database's own clock, because its own clock began them. Of a session of another role only
--- a member of pg_read_all_stats sees the age: those are counted, not measured. A session without a
--- user is the database's own, such as a vacuum, which holds nothing back.
+-- read_transactions :one — crosses tenants: the oldest transaction that prevents the removal of dead rows
+-- Measured with the database's clock. The age of another role's session is visible only to members
+-- of pg_read_all_stats: those sessions are counted, not measured. A session without a user is
+-- internal, such as a vacuum, and holds nothing back.
 SELECT
        CAST(EXTRACT(EPOCH FROM clock_timestamp() - least(
            min(session.xact_start),

@@ -1,8 +1,8 @@
-"""What the database knows of itself: depths, ages, dead letters, workers, and how far upkeep is.
+"""Database gauges: depths, ages, dead letters, workers, and maintenance progress.
 
-A scraper must not be able to load the database. However many scrape, there is one reading every
-few seconds; it takes a fixed number of statements, none of which reads further than a bound; and
-what it costs sets the pause before the next. A scrape never waits long for it either.
+Scrapes must not load the database. There is at most one reading every few seconds, for any number
+of scrapers. It takes a fixed number of bounded statements, and its duration sets the pause before
+the next. A scrape never waits long for it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SQL = Statements("holdfast.telemetry", "gauges.sql")
 _log = logging.getLogger("holdfast.telemetry")
 
 BOUND = 100_000
-"""Nothing is counted further than this: a gauge that stands here means "so many or more"."""
+"""The counting limit: a gauge with this value means "at least this many"."""
 OLDEST = 1_000
 QUEUES = 100
 
 EVERY_SECONDS = 5.0
-# A reading that took long is not repeated soon: at most a twentieth of the time is spent reading.
+# At most a twentieth of the time is spent reading.
 REST_FACTOR = 20.0
 LONGEST_REST_SECONDS = 60.0
 PATIENCE_SECONDS = 2.0
@@ -37,7 +37,7 @@ STALE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One gauge: its name, what it says, and its labels."""
+    """One gauge: its name, its description and its labels."""
 
     name: str
     says: str
@@ -113,12 +113,12 @@ WORKER_STATES = (WORKING, DRAINING)
 
 Values = dict[tuple[str, ...], float]
 Reading = Mapping[str, Values]
-"""By the name of a gauge: its values by their labels. A gauge without a value is not there."""
+"""Values by labels, by gauge name. A gauge without a value is absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class GaugeSet:
-    """Gauges of an extension, and how they are read on the snapshot of a reading."""
+    """Gauges of an extension, and a function that reads them on the snapshot."""
 
     gauges: tuple[Gauge, ...]
     read: Callable[[Tx, Labels], Reading]
@@ -127,7 +127,7 @@ class GaugeSet:
 def read_gauges(
     store: Store, labels: Labels, queues: Sequence[str], more: Sequence[GaugeSet] = ()
 ) -> Reading:
-    """Every gauge at one moment: a fixed number of statements on one snapshot."""
+    """Read every gauge on one snapshot, with a fixed number of statements."""
 
     def work(tx: Tx) -> Reading:
         tx.one(SQL.bound_reading)
@@ -143,7 +143,7 @@ def read_gauges(
             SCHEDULE_LAG: seconds_of(schedules["lag_ms"]),
             HIDDEN: transactions["hidden"],
         }
-        # Where transactions are looked at and none is found, the oldest is 0 seconds old.
+        # If transactions are visible and none is open, the oldest is 0 seconds old.
         if transactions["hidden"] is not None:
             singles[XMIN_AGE] = max(transactions["oldest_seconds"] or 0.0, 0.0)
         return {
@@ -165,7 +165,7 @@ def known_gauges(hf: Holdfast) -> list[Gauge]:
 
 
 def read_all(hf: Holdfast, labels: Labels) -> Reading:
-    """The gauges of the core, and of the extensions whose tables are in the database."""
+    """Read the gauges of the core, and of the extensions whose tables exist."""
     versions = hf.store.component_versions()
     more = [
         one
@@ -183,8 +183,8 @@ def _of_queues(
     running: Sequence[Row],
     workers: Sequence[WorkerRow],
 ) -> dict[str, Values]:
-    # The rules of queues are in the store, which only the engine's role writes: a queue that is
-    # there is known, too, though another application declared it.
+    # Queue rules are in the store, which only the engine's role writes. A stored queue is therefore
+    # known, even if another application declared it.
     stored = {row["queue"] for row in waiting if row["is_paused"] is not None}
     known = set(sorted(stored - set(queues))[: max(0, QUEUES - len(queues))])
 
@@ -219,7 +219,7 @@ def _of_queues(
 
 
 def _of_letters(labels: Labels, letters: Sequence[Row]) -> dict[str, Values]:
-    # Every type that is declared has a value from the start: an alert sees it leave zero.
+    # Every declared type has a value from the start, so that alerts see it leave zero.
     opened: Values = {(job_type,): 0.0 for job_type in (*labels.job_types, OTHER)}
     escalated: Values = dict(opened)
     for row in letters:
@@ -252,7 +252,7 @@ def add_to(values: Values, labels: tuple[str, ...], more: float) -> None:
 
 
 def seconds_of(length_ms: float | None) -> float:
-    """Nothing waits: nothing is old. A clock that was set back makes nothing younger than now."""
+    """Convert to seconds: 0 for None, and never negative after a clock was set back."""
     return max(0.0, round(length_ms or 0.0) / 1000.0)
 
 

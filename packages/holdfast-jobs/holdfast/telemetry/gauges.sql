@@ -1,11 +1,11 @@
--- What the database knows of itself. Nothing here names a tenant or a job, and each statement reads
--- so far and no further: a scrape costs the same beside a million waiting jobs and beside ten.
+-- Database gauges. No row names a tenant or a job, and each statement is bounded: a scrape costs
+-- the same with a million waiting jobs as with ten.
 
--- count_waiting :many — crosses tenants: how many wait in each queue, and since when
--- Of the ready, those created first are looked at: a job that was deferred for a week has not waited
--- for a week, so the oldest is not the one that waits longest.
--- A queue in which something waits is found though nobody knows it, with one look for each.
--- What waits for the batch lane is told apart: no worker takes it.
+-- count_waiting :many — crosses tenants: waiting jobs by queue, and the age of the oldest
+-- Of the ready jobs, those created first are read. A deferred job has not waited since its
+-- creation, so the oldest is not always the one that waits longest. Undeclared queues with waiting
+-- jobs are found with one index lookup each. Jobs that wait for the batch service are counted
+-- separately: no worker claims them.
 WITH RECURSIVE waiting (queue) AS (
     SELECT (SELECT job.queue FROM holdfast.claimable AS job
             ORDER BY job.queue, job.limit_key LIMIT 1)
@@ -73,7 +73,7 @@ SELECT found.queue, found.ready, found.batched, found.due, found.delayed, found.
        {ms_since(found.ready_at)} AS ready_ms, {ms_since(found.due_at)} AS due_ms
 FROM found;
 
--- count_running :many — crosses tenants: how many claims are under way, by queue
+-- count_running :many — crosses tenants: running jobs by queue
 SELECT leased.queue, count(*) AS jobs
 FROM (SELECT job.queue FROM holdfast.job AS job
       WHERE job.state = 'processing'
@@ -81,7 +81,7 @@ FROM (SELECT job.queue FROM holdfast.job AS job
       LIMIT :bound) AS leased
 GROUP BY leased.queue;
 
--- count_letters :many — crosses tenants: the dead letters that nobody has ended, by job type
+-- count_letters :many — crosses tenants: open dead letters by job type
 SELECT letters.job_type, count(*) AS open, count(letters.escalated_at) AS escalated
 FROM (SELECT letter.job_type, letter.escalated_at FROM holdfast.dead_letter AS letter
       WHERE letter.ended_at IS NULL
@@ -89,13 +89,13 @@ FROM (SELECT letter.job_type, letter.escalated_at FROM holdfast.dead_letter AS l
       LIMIT :bound) AS letters
 GROUP BY letters.job_type;
 
--- read_schedules :one — crosses tenants: how long the tick that is due longest has waited
+-- read_schedules :one — crosses tenants: the age of the oldest due tick
 SELECT {ms_since(due.next_fire_at)} AS lag_ms
 FROM (SELECT min(schedule.next_fire_at) AS next_fire_at FROM holdfast.schedule AS schedule
       WHERE schedule.paused_at IS NULL AND schedule.next_fire_at <= {now}) AS due;
 
--- count_deliveries :many — crosses tenants: deliveries that are not over, and since when they wait
--- What is not due yet has not waited.
+-- count_deliveries :many — crosses tenants: unfinished deliveries, and the age of the oldest
+-- A delivery that is not due yet does not wait.
 SELECT live.state, count(*) AS deliveries, max({ms_since(live.since)}) AS age_ms
 FROM (SELECT CASE WHEN pending.attempts > 0 THEN 'tried' ELSE 'waiting' END AS state,
              coalesce(pending.not_before_at, pending.created_at) AS since

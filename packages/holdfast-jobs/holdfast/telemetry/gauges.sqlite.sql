@@ -1,7 +1,7 @@
--- Only PostgreSQL has a statement timeout and sessions to look at.
+-- Only PostgreSQL has a statement timeout and visible sessions.
 
--- bound_reading :one — crosses tenants: a reading that takes too long is given up, and it goes by indexes
+-- bound_reading :one — crosses tenants: limit the time of a reading, and force index scans
 SELECT 1 AS bound;
 
--- read_transactions :one — crosses tenants: the oldest transaction that keeps dead rows from being removed
+-- read_transactions :one — crosses tenants: the oldest transaction that prevents the removal of dead rows
 SELECT NULL AS oldest_seconds, NULL AS hidden;

@@ -1,7 +1,7 @@
-"""Which words may stand in a label of a metric: closed sets, so that nobody can make a series.
+"""Metric label values from closed sets, so that callers cannot create series.
 
-A job type, a queue or an error class may be a caller's word. Only those that the application has
-declared are kept; every other one becomes ``other``. Ids and tenants are never labels.
+A job type, a queue or an error class may come from a caller. Only declared ones are kept; all
+others become ``other``. Ids and tenants are never labels.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from holdfast.outbox.in_app import CHANNEL as IN_APP
 
 OTHER = "other"
 OWN_ERROR_CLASSES = 100
-"""So many error classes of an application's own are told apart; the others are ``other``."""
+"""The maximum number of application error classes; further ones become ``other``."""
 
 _ERROR_CLASS = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 
 class Labels:
-    """The closed sets of one application. What it declares later is known from then on."""
+    """The closed sets of one application. Later declarations are included."""
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
@@ -69,12 +69,12 @@ class Labels:
 
     def schedule(self, given: str) -> str:
         settings = self._hf.settings
-        # A run with a cadence is a schedule of the same name.
+        # A run with a cadence is also a schedule of the same name.
         declared = (self._hf.schedules.by_name, settings.schedules, settings.runs)
         return given if any(given in names for names in declared) else OTHER
 
     def _look_for_own(self) -> None:
-        """Find the error classes that the application has declared as classes of failures."""
+        """Find the error classes that the application declared."""
         for kind in _failures(Failure):
             if len(self._own) >= OWN_ERROR_CLASSES:
                 return

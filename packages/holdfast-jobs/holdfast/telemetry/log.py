@@ -1,9 +1,9 @@
-"""Structured logs on the standard logging module: one JSON object a line, and nothing else.
+"""Structured logs on the standard logging module: one JSON object per line.
 
-Every line about a job carries the same six fields, also what its handler logs by itself. What
-Holdfast says is ids, words and numbers that it made or checked; payloads, results and exception
-messages never come here. Of an exception there is its class and a stack of places without source.
-What other loggers say is their own words: bounded, on one line, with secrets struck out.
+Every line about a job carries the same six fields, including lines that its handler logs. Holdfast
+logs ids, codes and numbers that it created or checked, and never payloads, results or exception
+messages. An exception is logged as its class and a stack without source lines. Messages of other
+loggers are truncated, kept on one line, and redacted.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _trace_id(traceparent: str | None) -> str | None:
 
 
 class _Lines(logging.StreamHandler[TextIO]):
-    """Writes the lines. One that cannot be written is lost, not told by a traceback instead."""
+    """Writes the lines. A line that cannot be written is dropped without a traceback."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         pass
@@ -95,13 +95,13 @@ def configure_logging(
     logger.setLevel(level.upper())
     logger.propagate = False
     for name, found in logging.root.manager.loggerDict.items():
-        # An application that configures logging has disabled what it did not name.
+        # Logging configuration by the application disables loggers that it does not name.
         if isinstance(found, logging.Logger) and name.startswith(logger.name):
             found.disabled = False
     return handler
 
 
-# -- a process that is all ours
+# -- processes that Holdfast controls
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +122,11 @@ _taken: list[_Before] = []
 def install(
     level: str = "info", stream: TextIO | None = None, *, as_text: bool | None = None
 ) -> None:
-    """Make all output of this process log lines: loggers, warnings, and what kills a thread.
+    """Turn all output of this process into log lines: loggers, warnings, uncaught exceptions.
 
-    Lines are text if *stream* is a terminal and JSON otherwise, unless *as_text* says which.
-    Other loggers than ours are heard from INFO on: what libraries say below quotes what they send.
-    Calling it again changes the level, and leaves alone what the application set meanwhile.
+    Lines are text if *stream* is a terminal and JSON otherwise, unless *as_text* is set. Other
+    loggers are limited to INFO and above, because libraries log request contents below it. Calling
+    it again changes the level and keeps settings that the application changed since.
     """
     if as_text is None:
         as_text = (stream or sys.stderr).isatty()
@@ -173,7 +173,7 @@ def _show_warning(
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    # The words of a warning may quote values; where it comes from tells as much.
+    # The text of a warning may quote values, so only its location is logged.
     where = f"{Path(filename).name}:{lineno}"
     write(logging.WARNING, "python.warning", category=safe_name(category.__qualname__), where=where)
 
@@ -200,7 +200,7 @@ def _write_death(name: str, exc: BaseException | None, **told: Any) -> None:
 
 
 def write_end(exc: Exception) -> None:
-    """The last line of a process that cannot go on; our own errors say why in words."""
+    """Write the last line of a process that fails; Holdfast's own errors include their message."""
     if isinstance(exc, HoldfastError):
         name, said = safe_name(type(exc).__qualname__), hide_passwords(str(exc))
         write(logging.ERROR, "process.refused", exception=name, detail=said)
@@ -230,7 +230,7 @@ def log_event(event: Event) -> None:
         case AuditTampered():
             _write_fields(logging.CRITICAL, "audit.tampered", event)
         case NotificationDropped():
-            pass  # It is logged where it happens, also where nobody subscribed.
+            pass  # It is logged where it happens, even without a subscriber.
         case QueueCrowded():
             _write_fields(logging.WARNING, "queue.crowded", event)
         case BatchChanged(change=change):
@@ -264,7 +264,7 @@ def log_event(event: Event) -> None:
 
 
 def _write_fields(level: int, name: str, event: Any) -> None:
-    """A line with every field of *event*."""
+    """Write a line with every field of *event*."""
     if not logger.isEnabledFor(level):
         return
     told = {item.name: getattr(event, item.name) for item in fields(event)}
@@ -276,7 +276,7 @@ def _write_fields(level: int, name: str, event: Any) -> None:
 
 
 _CALM = frozenset({"started", "draining", "stopped"})
-# What somebody did not get, or may not have got.
+# Deliveries that a recipient did not get, or may not have got.
 _UNCERTAIN = frozenset(
     {
         DeliveryChange.HELD,
@@ -301,12 +301,12 @@ def _write_settled(event: JobSettled) -> None:
     )
 
 
-# A run that leaves jobs for the next one has done what it should.
+# A run that leaves jobs for the next one is not a failure.
 _BAD_RUNS = frozenset({"failed", "lost"})
 
 
 def _write_run(event: WorkerRunFinished) -> None:
-    # A reason may be an operator's own words; they stay in the audit.
+    # A reason may be an operator's text; it stays in the audit.
     told = {
         "run" if item.name == "name" else item.name: (
             write_instant(value) if isinstance(value, datetime) else value
@@ -315,7 +315,7 @@ def _write_run(event: WorkerRunFinished) -> None:
         if item.name != "reason" and (value := getattr(event, item.name)) != {}
     }
     if event.outcome == "skipped":
-        # The same words every time, so that they can be looked for.
+        # A constant message, so that it can be searched for.
         write(logging.INFO, f"{event.name} skipped: {event.reason}", **told)
         return
     level = logging.WARNING if event.outcome in _BAD_RUNS else logging.INFO
@@ -329,7 +329,7 @@ def _level(event: JobSettled) -> int:
 
 
 def write(level: int, name: str, about: About | None = None, /, **fields: Any) -> None:
-    """Write one line of Holdfast's own."""
+    """Write one log line of Holdfast."""
     if not logger.isEnabledFor(level):
         return
     known = {} if about is None else _six(about)

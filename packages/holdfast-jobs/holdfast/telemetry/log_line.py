@@ -17,12 +17,12 @@ from holdfast.redact import redact, visible
 logger = logging.getLogger("holdfast")
 
 SIX = ("request_id", "correlation_id", "job_id", "job_type", "org_id", "project_id")
-# A pipe takes so much in one piece: lines of several processes do not run into each other.
+# Pipe writes up to this size are atomic, so lines of several processes do not mix.
 LINE_BYTES = 4_000
 MESSAGE_CHARACTERS = 2_000
 
 
-# The job is named once, by its type and the beginning of its id.
+# Text lines name the job once, by its type and the start of its id.
 _LEFT_OUT = frozenset(
     {"at", "level", "event", "message", "logger", "job_id", "job_type", "request_id",
      "correlation_id", "org_id", "project_id", "seconds", "stack", "trace_id"}
@@ -31,14 +31,14 @@ _SHORT = 13
 
 
 class JsonFormatter(logging.Formatter):
-    """A log record as one line of JSON; control characters are escaped, so no line is forged."""
+    """Formats a log record as one line of JSON. Control characters are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         return _fit(fields_of_record(record))
 
 
 def fields_of_record(record: logging.LogRecord) -> dict[str, Any]:
-    """What a line says of *record*, by name."""
+    """The fields of the line for *record*, by name."""
     line: dict[str, Any] = {
         "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
@@ -47,7 +47,7 @@ def fields_of_record(record: logging.LogRecord) -> dict[str, Any]:
     job = {name: value for name, value in job.items() if name in SIX or value is not None}
     told: Mapping[str, Any] | None = getattr(record, "fields", None)
     if told is not None and f"{record.name}.".startswith(f"{logger.name}."):
-        # A line that names a job is about that one, whichever runs.
+        # A line that names a job is about that job, not about the running one.
         line |= {"event": _message(record), **({} if told.keys() & set(SIX) else job), **told}
     else:
         words = redact(_message(record), MESSAGE_CHARACTERS)
@@ -62,16 +62,16 @@ def _message(record: logging.LogRecord) -> str:
     try:
         text = record.getMessage()
     except Exception as exc:
-        # The words and their arguments do not go together.
+        # The format string and its arguments do not match.
         return f"({type(exc).__name__} in the message of {record.module}:{record.lineno})"
     if record.name == "asyncio":
-        # What follows the first line quotes tasks with what they raised.
+        # Later lines quote tasks with their exceptions.
         return text.partition("\n")[0]
     return text
 
 
 def _fit(line: dict[str, Any]) -> str:
-    """The line as text, its longest words cut until it is short enough."""
+    """Serialize the line, and truncate its longest values until it fits."""
     text = json.dumps(line, ensure_ascii=True, default=str)
     while len(text) > LINE_BYTES:
         longest = max(line, key=lambda name: len(str(line[name])))
@@ -84,7 +84,7 @@ def _fit(line: dict[str, Any]) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """A log record as one readable line; control characters are made visible."""
+    """Formats a log record as one readable line. Control characters are made visible."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = fields_of_record(record)

@@ -1,10 +1,10 @@
-"""Prometheus metrics: what happened, counted from events, and what the database knows of itself.
+"""Prometheus metrics: counters from events, and gauges of the database.
 
     metrics = Metrics(hf)          # from here on, what hf does is counted
     metrics.serve(9464)            # or mount prometheus_client's app with metrics.registry
 
-The counters follow the events: started and failed count attempts, a retried one and the last one
-alike; succeeded and dead-lettered count jobs. Every label comes from a closed set (label.py).
+started and failed count attempts, including retries; succeeded and dead-lettered count jobs. Every
+label comes from a closed set (label.py).
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ WORKER_CHANGES = (
     "dispatcher_died",
 )
 
-# A client that connects and says nothing holds a thread for so long and no longer.
+# The time limit for a client that connects and sends nothing.
 CLIENT_SECONDS = 10.0
 
 
 class SlimRegistry(CollectorRegistry):
-    """A registry without the time of creation of every series: it would double their number."""
+    """A registry without the creation time of each series, which would double their number."""
 
     def collect(self) -> Iterable[Metric]:
         for family in super().collect():
@@ -99,10 +99,10 @@ class SlimRegistry(CollectorRegistry):
 
 @dataclass(slots=True)
 class Series:
-    """What is counted of one job type in one queue.
+    """The metrics of one job type in one queue.
 
-    The counters are there from the first sight, at zero, so that an alert sees them leave it; a
-    histogram is dear and comes with its first value.
+    Counters start at zero when first seen, so that alerts see them change. Histograms are expensive
+    and are created with their first value.
     """
 
     enqueued: Counter
@@ -161,7 +161,7 @@ class Metrics:
             case DeadLetterEscalated():
                 self._series_of(event.about.job_type, event.queue).escalated.inc()
             case AuditSealed() | AuditTampered():
-                pass  # The extension counts seals. A check is a command, which no one scrapes.
+                pass  # The extension counts seals. Checks run as commands, which are not scraped.
             case NotificationDropped(job_type):
                 self._dropped.labels(self.labels.job_type(job_type)).inc()
             case QueueCrowded(queue):
@@ -313,7 +313,7 @@ class Metrics:
 
 
 class DatabaseGauges:
-    """The gauges of a database, as prometheus_client collects them."""
+    """Collects the gauges of a database for prometheus_client."""
 
     def __init__(self, hf: Holdfast, labels: Labels) -> None:
         self._hf = hf
@@ -341,7 +341,7 @@ def _families(gauges: Sequence[Gauge], reading: Reading, *, is_up: bool) -> Iter
 
 
 def database_text(hf: Holdfast) -> str:
-    """The gauges of the database, read once, in Prometheus's text format."""
+    """The gauges of the database, read once, in Prometheus text format."""
     reading = read_all(hf, Labels(hf))
 
     class Once:
@@ -355,12 +355,12 @@ class _Handler(WSGIRequestHandler):
     timeout = CLIENT_SECONDS
 
     def log_message(self, *_: object) -> None:
-        """Nothing: a scrape every few seconds is no news."""
+        """Log nothing: scrapes are frequent."""
 
 
 class _Server(ThreadingWSGIServer):
     def handle_error(self, *_: object) -> None:
-        """Nothing: a scraper that hung up needs no answer, and a log is lines of JSON only."""
+        """Log nothing: disconnects of scrapers are harmless, and the log is JSON only."""
 
 
 class _Server6(_Server):
@@ -368,7 +368,7 @@ class _Server6(_Server):
 
 
 class Served:
-    """A server of metrics. Close it, or leave its ``with``."""
+    """A running metrics server. Close it, or use it in a ``with`` statement."""
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
         kind: type[WSGIServer] = _Server6 if ":" in host else _Server

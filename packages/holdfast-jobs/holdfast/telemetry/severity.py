@@ -9,7 +9,7 @@ from holdfast.event import BatchTrouble, DeliveryTrouble
 
 
 class Severity(StrEnum):
-    """How much of a hurry there is."""
+    """The urgency of an alert."""
 
     WARNING = "warning"
     ERROR = "error"

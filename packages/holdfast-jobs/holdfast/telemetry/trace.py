@@ -1,11 +1,11 @@
-"""OpenTelemetry traces: from the request that enqueues a job to every attempt that works on it.
+"""OpenTelemetry traces: from the request that enqueues a job to every attempt of it.
 
-``trace(hf)`` attaches them; until then nothing of OpenTelemetry is imported. Spans carry ids, words
-and numbers. No payload, no result, no message and no stack of an exception is ever in one.
+``trace(hf)`` enables them; before that, OpenTelemetry is not imported. Spans carry ids, codes and
+numbers, and never payloads, results, exception messages or stacks.
 
-An execution is a child of the enqueue and linked to it as well: the trace is one, and whoever
-follows links instead of parents, as messaging tools do, finds the same. Retries and stages are
-siblings. A job whose row names no trace has one of its own for every attempt and stage.
+An execution is a child of the enqueue and also linked to it, so that tools that follow links, as
+messaging tools do, find it as well. Retries and stages are siblings. A job without a stored trace
+starts a new one for every attempt and stage.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _stored(job: Job) -> str | None:
 
 
 def read_traceparent(text: str | None) -> SpanContext | None:
-    """The remote span that *text* names; None for what W3C tells us to ignore."""
+    """The remote span that *text* names; None for values that W3C requires to be ignored."""
     if text is None:
         return None
     found = get_current_span(_W3C.extract({"traceparent": text}, Context())).get_span_context()
@@ -90,7 +90,7 @@ def read_traceparent(text: str | None) -> SpanContext | None:
 
 
 def write_traceparent(span: Span) -> str | None:
-    """The text that names *span* elsewhere; None if it is no span that can be found again."""
+    """The traceparent of *span*; None if the span is not valid."""
     if not span.get_span_context().is_valid:
         return None
     carrier: dict[str, str] = {}
@@ -99,7 +99,7 @@ def write_traceparent(span: Span) -> str | None:
 
 
 class Traces:
-    """Makes the spans of one Holdfast. Nothing that goes wrong here reaches a job."""
+    """Creates the spans of one Holdfast. Errors here never reach a job."""
 
     def __init__(self, hf: Holdfast, tracer: Tracer) -> None:
         self.hf = hf
@@ -112,10 +112,10 @@ class Traces:
     def enqueueing(
         self, job_type: str, payloads: Iterable[Any], options: Mapping[str, Any]
     ) -> Iterator[_Producing]:
-        """A producer span around an enqueue: the parent of what will be executed."""
+        """Open a producer span around an enqueue, the parent of the executions."""
         given = options.get("traceparent")
         parent = read_traceparent(given) if isinstance(given, str) else None
-        # A type that nobody declared is anybody's text.
+        # An undeclared type may be arbitrary text.
         known = job_type in self.hf.registry
         attributes: Attributes = {**_COMMON, **_ENQUEUE}
         if known:
@@ -143,7 +143,7 @@ class Traces:
             _end(span)
 
     def begin(self, batch: InsertRows) -> str | None:
-        """A trace of its own for a job that the clock brought about: its root is the creation."""
+        """Start a new trace for a job that a schedule created; its root is the creation."""
         frame, job = batch.shared[0], batch.jobs[0]
         attributes: Attributes = {
             **_COMMON,
@@ -168,7 +168,7 @@ class Traces:
 
     @contextmanager
     def executing(self, job: Claimed) -> Iterator[Callable[[Outcome], None]]:
-        """A consumer span around one stage of one attempt; the handler sees it as the current."""
+        """Open a consumer span around one stage of one attempt. It is current in the handler."""
         origin = span_of(job)
         span = self._start(
             f"execute {job.job_type}/{job.stage}",
@@ -180,7 +180,7 @@ class Traces:
         if span is None:
             yield _ignore
             return
-        # Whoever takes the span out of the list ends it.
+        # The code that removes the span from the list ends it.
         key, running = (job.id, job.stage, job.attempt), [span]
         self._open[key] = running
         try:
@@ -193,7 +193,7 @@ class Traces:
                 _end(running.pop())
 
     def on_event(self, event: Event) -> None:
-        """A subscriber: ends the span of a job that was taken from a thread that hangs."""
+        """A subscriber that ends the span of a job that was taken from a hanging thread."""
         if isinstance(event, JobSettled) and event.error_class == HandlerTimeout.error_class:
             running = self._open.pop((event.about.job_id, event.stage, event.attempt), None)
             with suppress(IndexError):
@@ -216,21 +216,21 @@ class Traces:
                 name, context=context, kind=kind, attributes=attributes, links=links
             )
         except Exception:
-            # A sampler or a processor of the application's own.
+            # An error of the application's sampler or processor.
             _log.warning("trace.failed", exc_info=True)
             return None
 
 
 @dataclass(slots=True)
 class _Producing:
-    """An enqueue under its span."""
+    """An enqueue with its span."""
 
     span: Span | None
     payloads: Iterable[Any]
     options: Mapping[str, Any]
 
     def pass_on(self, traceparent: str | None) -> None:
-        """Give every job that brings no traceparent this one."""
+        """Set the traceparent of every job that has none."""
         if traceparent is None:
             return
         self.options = {**self.options, "traceparent": traceparent}
@@ -252,7 +252,7 @@ class _Producing:
         running = current.get()
 
         def option(name: str) -> Any:
-            # A job that is enqueued by another inherits these.
+            # A job that another job enqueues inherits these.
             return self.options.get(name) or getattr(running, name, None)
 
         request_id = option("request_id") or job.id
@@ -291,7 +291,7 @@ def _ids(
     request_id: str,
     correlation_id: str,
 ) -> Attributes:
-    """The six fields of every line and row about a job, and what messaging calls two of them."""
+    """The six fields of every line and row about a job, and the messaging attributes."""
     found: Attributes = {
         "holdfast.job_id": job_id,
         _JOB_TYPE: job_type,
@@ -329,7 +329,7 @@ def _within(parent: SpanContext) -> Context:
 
 
 def _conclude(running: list[Span], outcome: Outcome) -> None:
-    # It may have been taken away: then nobody waits for this outcome.
+    # If the span was removed, the outcome is ignored.
     for span in running:
         _set(span, {_OUTCOME: verb_of(outcome)})
         if isinstance(outcome, (Retry, Dead)):
@@ -337,7 +337,7 @@ def _conclude(running: list[Span], outcome: Outcome) -> None:
 
 
 def _ignore(_outcome: Outcome) -> None:
-    """Stands for a span that could not be started."""
+    """Replaces a span that could not be started."""
 
 
 def _mark_failed(span: Span, kind: str) -> None:
