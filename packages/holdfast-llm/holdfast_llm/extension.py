@@ -1,4 +1,4 @@
-"""Batch processing as an extension: what it adds, without the code that does it."""
+"""The extension that adds batch processing. It imports the implementation on demand."""
 
 from __future__ import annotations
 

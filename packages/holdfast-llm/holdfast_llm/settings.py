@@ -30,7 +30,7 @@ from holdfast.config.setting_type import (
 )
 from holdfast.config.settings import Settings
 
-# "quarantine" is another word for "hold".
+# "quarantine" is an alias of "hold".
 AMBIGUOUS = ("hold", "quarantine", "wait", "release_after")
 LOOKUPS = ("key", "count", "none")
 MODES = ("batch", "async")
@@ -203,7 +203,7 @@ class ProviderSettings(CommonProviderSettings):
 
 
 def provider_settings_class(kind: object) -> type[CommonProviderSettings] | str:
-    """The settings class of a kind of provider, or what is wrong with the kind."""
+    """The settings class of a kind of provider, or an error message."""
     if not isinstance(kind, str) or kind not in provider_kinds():
         return f"must be one of {', '.join(provider_kinds())}"
     found: type[CommonProviderSettings] = provider_kinds()[kind].settings
@@ -231,7 +231,7 @@ BUILT_IN_PROVIDERS: Mapping[str, ProviderSettings] = {
 
 
 def _money(value: Any) -> Any:
-    """What a file says as it was written: 0.1 is a tenth, not the binary number next to it."""
+    """Keep the decimal value as written: 0.1 is a tenth, not the nearest binary number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     return Decimal(str(value))
@@ -297,7 +297,7 @@ class PriceSettings(Section):
 
 
 def doubled_prices(prices: Iterable[PriceSettings]) -> list[str]:
-    """Prices that are said twice: nobody could tell which one holds."""
+    """Duplicate prices, which would be ambiguous."""
     seen: set[tuple[object, ...]] = set()
     found = []
     for price in prices:
@@ -308,7 +308,7 @@ def doubled_prices(prices: Iterable[PriceSettings]) -> list[str]:
     return found
 
 
-# The tenants that have no budget of their own.
+# Applies to tenants without a budget of their own.
 EVERY_OTHER = "default"
 
 

@@ -19,12 +19,12 @@ BATCH_STATES = ("prepared", "uploaded", "creating", "submitted", "ended", "quara
 
 
 def provider_label(labels: Labels, given: str) -> str:
-    """The provider if the settings name it, so that no other word becomes a label."""
+    """The provider if it is configured, so that other values do not become labels."""
     return given if given in labels.settings.providers else OTHER
 
 
 class BatchCounts:
-    """Counts what becomes of batches and model requests."""
+    """Counts events of batches and model requests."""
 
     def __init__(self, registry: Any, labels: Labels) -> None:
         self.labels = labels
@@ -67,7 +67,7 @@ class BatchCounts:
             self._troubles.labels(trouble)
 
     def count(self, event: Event) -> None:
-        """A subscriber: counts each event of batch processing."""
+        """A subscriber that counts each event of batch processing."""
         match event:
             case BatchChanged(change=change):
                 self._batches.labels(change).inc()
@@ -107,7 +107,7 @@ CIRCUITS = Gauge("holdfast_circuits_open", "Provider accounts with an open circu
 
 
 def read_batch_gauges(tx: Tx, labels: Labels) -> Reading:
-    """The gauges of batches and accounts, in three statements."""
+    """Read the gauges of batches and accounts, in three statements."""
     batches = tx.one(SQL.read_overdue, bound=BOUND)
     return {
         **_of_batches(tx.many(SQL.count_batches, bound=BOUND)),

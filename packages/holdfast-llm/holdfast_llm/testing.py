@@ -1,4 +1,4 @@
-"""For tests: runs of batch processing, points at which to crash, and a kit for providers.
+"""Test helpers: runs of batch processing, fail points, and a provider conformance kit.
 
 :class:`ProviderConformance` has the tests that every provider adapter must pass.
 """
@@ -74,7 +74,7 @@ _BY_TIMER = Trigger(TriggerKind.CRON)
 
 
 class BatchKit:
-    """Part of ``holdfast_app``: its methods are called on that."""
+    """A mixin of ``holdfast_app``; its methods are called on that."""
 
     points = BATCH_POINTS
 
@@ -82,11 +82,11 @@ class BatchKit:
         self.hf = hf
 
     def submit(self) -> RunReport:
-        """Hand what waits for a provider's batch over: one run of the submitter."""
+        """Submit waiting jobs: one run of the submitter."""
         return perform_run(self.hf, submitter_of(self.hf.settings), trigger=_BY_TIMER)
 
     def collect(self) -> RunReport:
-        """Bring answers back from providers' batches: one run of the collector."""
+        """Collect the answers of batches: one run of the collector."""
         return perform_run(self.hf, collector_of(self.hf.settings), trigger=_BY_TIMER)
 
     @contextmanager
@@ -105,7 +105,7 @@ class BatchKit:
 def inject_service(
     service: BatchService, points: Mapping[str, FailPoint], hit: Hit
 ) -> Iterator[BatchService]:
-    """The same for one batch service; use the service that this yields."""
+    """Watch one batch service; use the service that this yields."""
     watch, resources = fail_points_of(points, hit), service.resources
     with watched_store(resources.store, watch):
         accounts = WatchedAccounts(resources.accounts, watch)

@@ -1,4 +1,4 @@
-"""What a test of a provider adapter needs: a far end that it controls, and the usual steps."""
+"""Base class for tests of a provider adapter: a test server, and common steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ QUICK = Timeouts(connect=5, read=5, write=5, pool=5)
 
 
 class ProviderFault(StrEnum):
-    """What the far end does with the next call or batch."""
+    """The behavior of the test server on the next call or batch."""
 
     # Creates the batch and closes the connection without an answer.
     LOSE_ANSWER = "accept_then_reset"
@@ -53,7 +53,7 @@ class ProviderFault(StrEnum):
     REFUSE_SIZE = "too_large"
     # Shows the batch with a status that the provider does not document.
     UNKNOWN_STATUS = "unknown_status"
-    # Ends the batch after half of its items: its time is over, or the provider cancels it.
+    # Ends the batch after half of its items: it expires, or the provider cancels it.
     EXPIRE = "expired_partial"
     CANCEL = "canceled_partial"
     # Returns results in another order, with one broken line, without one line, with one line
@@ -73,7 +73,7 @@ class ProviderFault(StrEnum):
 
 @dataclass(slots=True)
 class CollectedBatch:
-    """A batch after its end, and what its results contain."""
+    """An ended batch with its results."""
 
     batch: ProviderBatch
     answers: list[ItemAnswer] = field(default_factory=list)
@@ -91,58 +91,59 @@ class CollectedBatch:
 
 
 class ProviderUnderTest:
-    """The adapter and its far end, and the steps that the tests are made of."""
+    """The adapter, its test server, and the steps of the tests."""
 
     model: ClassVar[str] = "gpt-5.2"
-    """A model that the far end knows."""
+    """A model that the test server knows."""
 
     faults: ClassVar[frozenset[ProviderFault]] = frozenset(ProviderFault)
-    """The faults that :meth:`play` can play. Tests of other faults are skipped."""
+    """The faults that :meth:`play` supports. Tests of other faults are skipped."""
 
     bad_addresses: ClassVar[tuple[str, ...]] = ()
-    """Addresses that the settings of this kind must refuse, besides those that all kinds refuse."""
+    """URLs that the settings of this kind must refuse, in addition to the common ones."""
 
     retry_after: ClassVar[float | None] = 7.0
-    """What the adapter reads of a throttled answer; None if the protocol has no such field."""
+    """The retry delay that the adapter reads from a throttled answer; None if it has no such field.
+    """
 
-    # -- what a subclass describes
+    # -- defined by subclasses
 
     def make_adapter(self) -> HttpAdapter:
         """The adapter that the entry point registers."""
         raise NotImplementedError
 
     def base_url(self) -> str:
-        """The address of the far end."""
+        """The URL of the test server."""
         raise NotImplementedError
 
     def play(self, fault: ProviderFault, on: str | None = None) -> None:
-        """Make the far end behave like this once. With *on*, at a "create" or at a "call"."""
+        """Make the test server behave like this once. With *on*, at a "create" or at a "call"."""
         raise NotImplementedError
 
     def count_batches(self) -> int:
-        """How many batches the far end has created."""
+        """The number of batches that the test server has created."""
         raise NotImplementedError
 
     def start_batches(self) -> None:
-        """Let so much time pass at the far end that batches run and do not end."""
+        """Advance the test server's time so that batches run but do not end."""
 
     def finish_batches(self) -> None:
-        """Let so much time pass at the far end that every batch ends."""
+        """Advance the test server's time so that every batch ends."""
         raise NotImplementedError
 
     def error_document(self, message: str) -> Any:
-        """The JSON of an error with this message, as the provider writes it."""
+        """The JSON of an error with this message, in the provider's format."""
         raise NotImplementedError
 
     def now(self) -> datetime:
-        """The time at the far end."""
+        """The time at the test server."""
         return datetime.now(UTC)
 
     def billed_tokens(self) -> tuple[int, int] | None:
-        """All input and output tokens that the far end has billed; None if it does not say."""
+        """All billed input and output tokens of the test server; None if unknown."""
         return None
 
-    # -- the parts of the tests
+    # -- test steps
 
     def _route(self, adapter: HttpAdapter) -> Route:
         return Route("conformance", adapter.kind, self.model)
@@ -220,7 +221,7 @@ class ProviderUnderTest:
             assert tag == (TAG.key, TAG.attempt, TAG.environment)
 
     def _assert_counts(self, found: CollectedBatch) -> None:
-        """A count that the provider does not state is None and not 0."""
+        """Check the counts. A count that the provider does not state is None and not 0."""
         assert found.batch.total == len(TEXTS)
         if found.batch.result_files:
             assert found.batch.succeeded in (None, len(found.replies))
@@ -231,7 +232,7 @@ class ProviderUnderTest:
 
 
 class RecordingClient:
-    """Remembers where calls go."""
+    """Records the targets of calls."""
 
     def __init__(self, inner: ProviderClient) -> None:
         self._inner = inner
@@ -247,7 +248,7 @@ class RecordingClient:
         headers: Mapping[str, str] | None = None,
         content: Iterator[bytes] | bytes | None = None,
     ) -> ProviderResponse:
-        """Send a request, and remember its target."""
+        """Send a request, and record its target."""
         self.targets.append((method, path, query))
         return self._inner.request(
             method, path, json=json, query=query, headers=headers, content=content
@@ -256,6 +257,6 @@ class RecordingClient:
     def stream(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """Read a body, and remember its target."""
+        """Read a body, and record its target."""
         self.targets.append((method, path, query))
         return self._inner.stream(method, path, query=query)

@@ -43,13 +43,13 @@ from holdfast_llm.testing_far_end import (
 # Accepts no connection, and is in a private network.
 PRIVATE = "https://127.0.0.1:9/v1"
 FOREIGN_DOCUMENTS: tuple[Any, ...] = (None, [], {}, "no", {"error": "no"}, {"title": "Bad Gateway"})
-# One dollar for a million tokens of every class, in trillionths for one token.
+# One dollar per million tokens of every class, in trillionths per token.
 PICO_PER_TOKEN = 1_000_000
 PRICE = Price("conformance", (PICO_PER_TOKEN,) * len(CLASSES))
 
 
 class ProviderConformance(ProviderUnderTest):
-    """What every provider adapter must do. Subclasses describe the adapter and its far end."""
+    """The tests of every provider adapter. Subclasses describe the adapter and its test server."""
 
     # -- requests
 
@@ -275,7 +275,7 @@ class ProviderConformance(ProviderUnderTest):
         adapter = self.make_adapter()
         with pytest.raises(ConfigError):
             open_client(adapter, "http://llm.example.com/v1", CREDENTIAL)
-        # Some providers have no address that is the same for every account.
+        # Some providers have no common base URL.
         assert adapter.base_url == "" or adapter.base_url.startswith("https://")
 
         with pytest.raises(ProviderRefused) as refused:

@@ -399,7 +399,7 @@ class Outbox:
         return [Delivery.from_row(row) for row in rows]
 
     def deliver(self, ids: Sequence[str], *, org_id: str, worker_id: str = "") -> PassCounts:
-        """Send, look up or mark these deliveries as far as possible now. Safe to run concurrently."""
+        """Send, look up or mark these deliveries now. Safe to call concurrently."""
         keys = [(read_id("org_id", org_id), read_id("ids", one)) for one in ids]
         return deliver_once(self, keys, worker_id=worker_id)
 

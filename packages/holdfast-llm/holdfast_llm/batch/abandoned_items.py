@@ -1,4 +1,4 @@
-"""Items of a batch that exists at the provider and is given up. They may have been billed."""
+"""Items of an abandoned batch that exists at the provider. They may have been billed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Accept kept: show paid answers that are kept to the application again, after its code was mended.
+"""Process kept answers again, after the application's code was fixed.
 
-Nothing is asked of the provider, and nothing is paid for. A page of answers is in memory at a time;
-an answer on which the code still fails stays kept.
+The answers are paid for, so the provider is not called. One page of answers is in memory at a time.
+An answer on which the code still fails stays kept.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from holdfast_llm.provider.reply import ItemAnswer
 SQL = Statements("holdfast_llm.batch", "collect.sql")
 
 PAGE_BATCHES = 100
-# A line has 10 MiB at most, and 2 KB as a rule.
+# A line has at most 10 MiB, and typically 2 KB.
 PAGE_ANSWERS = 50
 _FIRST = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFilter:
-    """Which kept answers are meant; None: all."""
+    """A filter of kept answers; None matches all."""
 
     batch_id: str | None = None
     job_id: str | None = None
@@ -46,7 +46,7 @@ class AnswerFilter:
 
 @dataclass(frozen=True, slots=True)
 class KeptCount:
-    """How many answers of a job type are kept for one reason."""
+    """The number of kept answers of a job type with one error class."""
 
     job_type: str
     error_class: str
@@ -56,7 +56,7 @@ class KeptCount:
 
 @dataclass(slots=True)
 class Accepted:
-    """What became of the kept answers that were shown to the application."""
+    """The counts of one pass over kept answers."""
 
     # Answers that are no longer kept: their jobs have an outcome.
     accepted: int = 0
@@ -64,13 +64,13 @@ class Accepted:
     held: int = 0
     # Lines that cannot be read: they are damaged, or were encrypted with another key.
     unreadable: int = 0
-    # Batches that another worker has now, or whose account is not configured here.
+    # Batches that another worker has leased, or whose account is not configured here.
     skipped_batches: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
 
 
 class KeptAnswers:
-    """Shows kept answers to the application again."""
+    """Passes kept answers to the application again."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class KeptAnswers:
         self.outcomes = outcomes
 
     def count_kept(self, where: AnswerFilter) -> tuple[KeptCount, ...]:
-        """How many kept answers the filter names, by job type and error class."""
+        """Count the kept answers that match the filter, by job type and error class."""
         rows = self.store.many(SQL.count_kept, **asdict(where))
         return tuple(
             KeptCount(row["job_type"], row["error_class"], row["answers"], row["batches"])
@@ -96,7 +96,7 @@ class KeptAnswers:
         )
 
     def list_batches(self, where: AnswerFilter) -> Iterator[str]:
-        """The batches with answers that the filter names."""
+        """The batches with answers that match the filter."""
         after, given = _FIRST, asdict(where)
         while True:
             found = self._read_page(given, after)
@@ -112,7 +112,7 @@ class KeptAnswers:
     def accept_batch(
         self, batch_id: str, where: AnswerFilter, done: Accepted, *, actor: Actor
     ) -> int:
-        """Show the kept answers of one batch to the application; how many have an outcome now."""
+        """Process the kept answers of one batch; return how many have an outcome now."""
         owner = f"{actor.type}:{actor.id}"[:100]
         batch = self.leases.take_kept(owner, batch_id)
         account = None if batch is None else self._account_of(batch)
@@ -140,7 +140,8 @@ class KeptAnswers:
                 left = sum(end.item.place in ingest.waiting for end in ends)
                 done.accepted += len(ends) - left
         except (BatchLost, CrossWired):
-            # Another worker has the batch, or an answer is another item's. Recorded items stay.
+            # Another worker owns the batch, or an answer belongs to another item. Recorded items
+            # stay.
             done.skipped_batches += 1
         finally:
             self._leave(batch)
@@ -150,7 +151,7 @@ class KeptAnswers:
         return done.accepted - before
 
     def _account_of(self, batch: BatchLease) -> Account | None:
-        """An account with the adapter of the batch, which reads the lines. Nothing is called."""
+        """An account with the adapter of the batch, to parse its lines. No call is made."""
         accounts = self.accounts
         return accounts.by_key(batch.account) or accounts.in_place_of(batch.account)
 

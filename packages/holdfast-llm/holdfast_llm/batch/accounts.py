@@ -1,4 +1,4 @@
-"""The accounts that the settings name: one address and one credential each, and nothing beside."""
+"""The configured accounts, each with one base URL and one credential."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast_llm.provider.http_client import HttpAdapter, open_client
 from holdfast_llm.provider.route import Route
 from holdfast_llm.settings import CommonProviderSettings
 
-# What stands for the credential of a server that asks for none.
+# Replaces the credential of a server that needs none.
 OPEN = "open"
 
 
@@ -44,7 +44,7 @@ class ConfiguredAccounts:
         self._lock = threading.Lock()
 
     def for_route(self, route: Route) -> Account:
-        """The account that a route's requests go to; ConfigError if there is none."""
+        """Return the account for the requests of a route. Raises ConfigError if there is none."""
         provider = self._settings.providers.get(route.provider)
         if provider is None:
             known = ", ".join(sorted(self._settings.providers))
@@ -61,12 +61,12 @@ class ConfiguredAccounts:
         return self._account(route.provider, route.adapter_kind)
 
     def by_key(self, key: str) -> Account | None:
-        """The account of that key; None where its credential or address is not ours any more."""
+        """Return the account with that key; None if its credential or URL has changed."""
         found = self.in_place_of(key)
         return found if found is not None and found.key == key else None
 
     def in_place_of(self, key: str) -> Account | None:
-        """The account that stands where that one did: same address, perhaps another credential."""
+        """Return the account with the same URL as that one, possibly with another credential."""
         name, _, rest = key.partition("|")
         kind, _, _ = rest.partition("|")
         if name not in self._settings.providers or kind not in ADAPTERS:
@@ -74,7 +74,7 @@ class ConfiguredAccounts:
         try:
             found = self._account(name, kind)
         except ConfigError:
-            # Its credential is gone. Whoever has it will find the batch.
+            # Its credential is missing here. A process that has it finds the batch.
             return None
         return found if key.startswith(_place_of(found.key)) else None
 
@@ -109,7 +109,7 @@ class ConfiguredAccounts:
 
 
 def adapter_of(name: str, provider: CommonProviderSettings, kind: str) -> HttpAdapter:
-    """The adapter of that kind as the settings of the provider want it."""
+    """The adapter of that kind, configured with the settings of the provider."""
     adapter: Any = ADAPTERS.get(kind)
     if adapter is None:
         raise ConfigError(
@@ -138,12 +138,12 @@ def adapter_of(name: str, provider: CommonProviderSettings, kind: str) -> HttpAd
 
 
 def limits_of(provider: CommonProviderSettings, limits: Limits) -> Limits:
-    """The adapter's limits, or what the account is said to have instead."""
+    """The adapter's limits, overridden by the settings of the account."""
     return replace(limits, **_said(provider, Limits))
 
 
 def capabilities_of(provider: CommonProviderSettings, capabilities: Capabilities) -> Capabilities:
-    """The adapter's capabilities, with what is said about this server."""
+    """The adapter's capabilities, overridden by the settings of the server."""
     said = _said(provider, Capabilities)
     if "lookup" in said:
         said["lookup"] = Lookup(said["lookup"])
@@ -156,10 +156,10 @@ def _said(provider: CommonProviderSettings, kind: type) -> dict[str, Any]:
 
 
 def _place_of(key: str) -> str:
-    """What the keys of one provider, adapter and address begin with."""
+    """The common prefix of account keys with one provider, adapter and URL."""
     return key.rpartition("|")[0] + "|"
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two addresses are the same but for a slash at the end."""
+    """Whether two URLs are equal except for a trailing slash."""
     return one.rstrip("/") == other.rstrip("/")

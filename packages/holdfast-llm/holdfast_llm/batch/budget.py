@@ -1,6 +1,6 @@
-"""Budgets: what a tenant may spend in a day, by UTC. What goes beyond waits, and costs no attempt.
+"""Budgets: the maximum cost per tenant and UTC day. Jobs beyond it wait without an attempt.
 
-Spent is what the ledger says of today; what is open counts with the most it may cost. A job whose
+The spent amount is today's sum in the ledger, plus the maximum cost of open items. A job whose
 model has no price cannot be counted, so a tenant with a budget does not send it.
 """
 
@@ -26,13 +26,13 @@ UNPRICED = "unpriced"
 whole day's budget, or its model has no price."""
 BUDGET_REASONS = frozenset({OVER_BUDGET, EXCEEDS_BUDGET, UNPRICED})
 
-# What is open may turn out cheaper: the next submitter, 15 minutes later, may look again.
+# Open items may turn out cheaper, so the next submitter checks again after 15 minutes.
 LOOK_AGAIN = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """A job that is about to be handed over, and what it may cost at most (Prices.reserve)."""
+    """A job that is about to be sent, and its maximum cost (Prices.reserve)."""
 
     job_id: str
     org_id: str
@@ -41,7 +41,7 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why a job is not sent now, and until when it waits."""
+    """Why a job is not sent now, and how long it waits."""
 
     reason: str
     until: datetime
@@ -51,20 +51,20 @@ class Hold:
 class _Purse:
     limit: int
     left: int
-    # When it is worth looking again.
+    # The time of the next check.
     until: datetime
 
 
 def spent_over_budget(tx: Tx, settings: Settings, orgs: Iterable[str]) -> dict[str, datetime]:
-    """The tenants that have nothing left, and until when their jobs wait. Without budgets: none."""
+    """The tenants without budget left, and how long their jobs wait. Empty without budgets."""
     purses = _purses(tx, settings, orgs)
     return {org_id: purse.until for org_id, purse in purses.items() if purse.left <= 0}
 
 
 def hold_over_budget(tx: Tx, settings: Settings, wants: Sequence[Want]) -> dict[str, Hold]:
-    """The jobs that do not fit into their tenants' budgets, by id.
+    """Return the jobs that exceed the budgets of their tenants, by id.
 
-    Call it in the transaction that stores the items with their ``reserve_pico``: until it ends no
+    Call it in the transaction that stores the items with their ``reserve_pico``. Until it ends, no
     other submitter decides about the same tenants.
     """
     budgeted = [want for want in wants if limit_of(settings, want.org_id) is not None]
@@ -96,7 +96,7 @@ def alert_of(account: str, model: str, reason: str, jobs: int) -> BatchAlert:
 
 
 def limit_of(settings: Settings, org_id: str) -> int | None:
-    """What a tenant may spend in a day; None without a limit."""
+    """The daily budget of a tenant; None without a limit."""
     found = settings.budgets.get(org_id) or settings.budgets.get(EVERY_OTHER)
     return None if found is None or found.usd_per_day is None else to_pico(found.usd_per_day)
 

@@ -1,10 +1,10 @@
-"""A call of its own: one job, one request, one answer, judged like a line of a batch.
+"""Direct calls: one job, one request, one answer, handled like a line of a batch.
 
-    write the intent → call once → judge → end the item with the job
+    store the intent → call once → evaluate → end the item with the job
 
-The batch is there before anything is sent, so whoever finds it without an end knows that a call
-may have been made and paid for. Such a call is recorded as unknown; the job is tried again within
-its own budget of attempts. Nothing here is retried behind it.
+The batch row is stored before the request is sent. A row without an end therefore means that a call
+may have been made and paid for. Such a call is recorded as unknown, and the job is retried within
+its attempt budget. There are no hidden retries.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from holdfast_llm.provider.reply import (
 )
 from holdfast_llm.provider.route import ExecutionMode, Route
 
-# How long the application may need, in seconds, until it can take an answer that it has.
+# Pauses in seconds while the application cannot process an answer that has arrived.
 TAKE_PAUSES = (0.5, 2.0, 5.0)
 
 
@@ -104,9 +104,9 @@ class DirectCalls:
         return _with_rows(called, self.store.clock)
 
     def _slot_of(self, job: Claimed) -> Slot | Outcome:
-        """The request of a job, ready to be sent; or what becomes of the job if it must not be."""
+        """The request of a job, ready to be sent; or the outcome of a job that must not be sent."""
         if job.routing_decision is None:
-            # Whoever enqueued it in SQL could not choose a route, and nobody may guess one.
+            # A job enqueued in SQL has no route, and no default is assumed.
             raise SchemaInvalid(
                 "The job has no route: enqueue it here.", missing="routing_decision"
             )
@@ -138,7 +138,7 @@ class DirectCalls:
     # -- before the call
 
     def write_intents(self, group: Group) -> None:
-        """Write down a group before anything is sent; who must not be called is told why."""
+        """Store a group before anything is sent; set the reason for slots that must not be sent."""
         batch_id = self.ids.new()
 
         def work(tx: Tx) -> Counter[str]:
@@ -151,7 +151,7 @@ class DirectCalls:
                     slot.refused = JobCanceled()
             self._hold_back(tx, group.slots)
             called = places(group.slots)
-            # An earlier claim may have left a call open: it ends before this one begins.
+            # An earlier claim may have left a call open. It is ended before this one begins.
             left = self.endings.end_unknown(tx, tx.many(SQL.list_left, held=held))
             if called:
                 tx.affected(SQL.add_group, **_group_row(batch_id, called))
@@ -163,7 +163,7 @@ class DirectCalls:
         except RuleBroken as exc:
             if not exc.rule.startswith("batch_item"):
                 raise
-            # Another job of the same execution unit is on its way.
+            # Another job of the same execution unit is in flight.
             raise WriteConflict(rule=exc.rule) from exc
         group.batch_id = batch_id
         self.endings.report_unknown(left)
@@ -176,7 +176,7 @@ class DirectCalls:
             self.events.emit(alert_of(account, model, reason, jobs))
 
     def _hold_back(self, tx: Tx, slots: Sequence[Slot]) -> None:
-        """Release, without an attempt, what an open circuit or a spent budget does not allow."""
+        """Release, without an attempt, jobs that an open circuit or a spent budget blocks."""
         own = self.settings.batch
         callable_ones = [slot for slot in slots if slot.refused is None]
         passage = find_passage(tx, own, slots[0].account.key) if callable_ones else Passage.FREE
@@ -198,9 +198,9 @@ class DirectCalls:
     # -- the call
 
     def _call(self, group: Group, slot: Slot) -> FinishedCall:
-        """Ask once, and judge what comes back."""
+        """Make the call once, and evaluate the answer."""
         if group.stopped_by is not None:
-            # Another of the group has heard it: nothing is sent, so nothing is paid.
+            # Another slot of the group hit an account error: nothing is sent, so nothing is paid.
             return self._called(group, slot, group.stopped_by, state=ItemState.RELEASED)
         account = slot.account
         try:
@@ -208,7 +208,7 @@ class DirectCalls:
         except ProviderRefused as exc:
             answer = exc.failure
         except ProviderUnsure as exc:
-            # What the provider says of a 500 is no proof that it did nothing.
+            # A 500 does not prove that the provider did nothing.
             failure = exc.failure or Failure(
                 FailureKind.TRANSIENT, exc.reason, retry_after=exc.retry_after
             )
@@ -227,7 +227,7 @@ class DirectCalls:
         return called
 
     def _take(self, slot: Slot, answer: Answer) -> ItemOutcome:
-        """Judge the only answer. A transient error of the application is retried briefly."""
+        """Evaluate the only answer. A transient error of the application is retried briefly."""
         take = partial(self.outcomes.of_answer, slot.job, answer, echo=slot.rendered.echo)
         item_outcome = take(loaded=slot.loaded)
         for pause in TAKE_PAUSES:
@@ -315,7 +315,7 @@ def _item_row(batch_id: str, slot: Slot) -> dict[str, Any]:
         "unit": job.unit_key or job.id,
         "attempt": job.attempt,
         "lease_token": job.lease_token,
-        # Nothing of ours goes with a call: its answer comes on the same connection.
+        # The id is not sent: the answer arrives on the same connection.
         "custom_id": f"call_{slot.place}",
         "echo": slot.rendered.echo,
         "group_key": slot.route.group_key,

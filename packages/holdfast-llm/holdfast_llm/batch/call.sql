@@ -1,6 +1,6 @@
--- What calls of their own write: an intent before the call, its end with the job's.
+-- Direct calls: an intent before the call, and its end with the job's outcome.
 
--- find_held :many — crosses tenants: of these claims, those that still hold, and who wants an end
+-- find_held :many — crosses tenants: which of these claims are still held, and their cancel requests
 SELECT job.id, job.cancel_requested_at
 FROM {rows held: org_id uuid, id uuid, lease_token bigint}
 JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.id
@@ -15,7 +15,7 @@ VALUES
      :input_tokens, {now}, {now}, {now}, {now}, {now}, {now})
 ON CONFLICT (id) DO NOTHING;
 
--- add_items :affected — crosses tenants: which job each call of a group is for, before any is made
+-- add_items :affected — crosses tenants: the job of each call of a group, before any is made
 INSERT INTO holdfast.batch_item
     (batch_id, batch_item_index, org_id, job_id, job_type, execution_mode, unit, attempt,
      lease_token, custom_id, echo, group_key, input_tokens, reserve_pico, submitted_at, created_at)
@@ -28,7 +28,7 @@ FROM {rows items: batch_id uuid, batch_item_index integer, org_id uuid, job_id u
 WHERE TRUE
 ON CONFLICT (org_id, batch_id, batch_item_index) DO NOTHING;
 
--- list_left :many — crosses tenants: calls that earlier claims of these jobs left without an end
+-- list_left :many — crosses tenants: calls that earlier claims of these jobs left open
 SELECT item.batch_id, item.batch_item_index, item.org_id, item.job_id, item.job_type, item.attempt,
        item.group_key, item.reserve_pico, batch.account
 FROM {rows held: org_id uuid, id uuid, lease_token bigint}
@@ -36,7 +36,7 @@ JOIN holdfast.batch_item AS item ON item.org_id = held.org_id AND item.job_id = 
 JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
 WHERE item.is_open = 1 AND item.execution_mode = 'async' AND item.lease_token < held.lease_token;
 
--- list_abandoned :many — crosses tenants: calls whose job is no longer with whoever made them
+-- list_abandoned :many — crosses tenants: calls whose job is no longer claimed by their worker
 SELECT item.batch_id, item.batch_item_index, item.org_id, item.job_id, item.job_type, item.attempt,
        item.group_key, item.reserve_pico, batch.account
 FROM holdfast.batch_item AS item
@@ -49,7 +49,7 @@ WHERE item.is_open = 1 AND item.execution_mode = 'async'
 ORDER BY item.batch_id, item.batch_item_index
 LIMIT :limit;
 
--- end_items :many — crosses tenants: what became of calls, each once
+-- end_items :many — crosses tenants: outcomes of calls, once each
 UPDATE holdfast.batch_item AS item
 SET state = ends.state, is_open = 0, error_class = ends.error_class, error_code = ends.error_code,
     provider_request_id = ends.provider_request_id, finished_at = ends.finished_at,
@@ -59,7 +59,7 @@ FROM {rows ends: group_id uuid, place integer, state text, error_class text,
 WHERE item.batch_id = ends.group_id AND item.batch_item_index = ends.place AND item.is_open = 1
 RETURNING batch_id, batch_item_index;
 
--- close_groups :affected — crosses tenants: groups whose calls all have an end
+-- close_groups :affected — crosses tenants: groups whose calls have all ended
 UPDATE holdfast.provider_batch AS batch
 SET state = 'collected', collected_at = {now}, updated_at = {now}
 WHERE id IN (SELECT ended.batch_id FROM {rows ended: batch_id uuid})
@@ -68,7 +68,7 @@ WHERE id IN (SELECT ended.batch_id FROM {rows ended: batch_id uuid})
       SELECT 1 FROM holdfast.batch_item AS item
       WHERE item.batch_id = batch.id AND item.is_open = 1);
 
--- list_unclosed :many — crosses tenants: groups that two workers finished in the same moment
+-- list_unclosed :many — crosses tenants: groups that two workers finished at the same time
 SELECT batch.id AS batch_id FROM holdfast.provider_batch AS batch
 WHERE batch.execution_mode = 'async' AND batch.state = 'ended'
   AND NOT EXISTS (

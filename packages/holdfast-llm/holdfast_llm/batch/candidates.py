@@ -1,7 +1,7 @@
-"""Candidates: which batches of a listing without names may be the one that a lost create made.
+"""Find batches in a listing without tags that a create without an answer may have made.
 
-A listing such as Anthropic's shows when a batch was made, how many items it has, and once it has
-ended its lines, whose custom ids say whose it is.
+A listing such as Anthropic's shows the creation time, the number of items and, after the batch has
+ended, its lines, whose custom ids identify it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from holdfast_llm.provider.adapter import ProviderBatch
 
 SQL = Statements("holdfast_llm.batch", "submit.sql")
 
-# How far the clocks may be off where a batch is found by its time.
+# The allowed clock skew when a batch is matched by its creation time.
 COUNT_SKEW = timedelta(minutes=2)
-# One line of ours says it; a file that cannot be read so far says nothing.
+# One matching line is proof. A file that cannot be read up to here proves nothing.
 MOST_LINES = 20
 
 
 def find_candidates(
     store: Store, batch: BatchLease, account: Account, since: datetime
 ) -> tuple[ProviderBatch, ...]:
-    """The listed batches that may be this one and are no other batch of ours."""
+    """The listed batches that may be this one and are not recorded for another batch."""
     listed = account.adapter.scan(account.client, since)
     seen = [one for one in listed if _is_in_time(one, batch)]
 
@@ -39,7 +39,7 @@ def find_candidates(
         return tx.one(SQL.count_open, batch_id=batch.id)["items"], known
 
     items, known = store.read(work)
-    # What does not say how many items it has may be ours.
+    # A batch without an item count may match.
     left = {one.provider_batch_id: one for one in seen if one.total in (None, items)}
     return tuple(
         one for name, one in left.items() if name not in known and _may_be_ours(one, batch, account)
@@ -47,17 +47,17 @@ def find_candidates(
 
 
 def _is_in_time(seen: ProviderBatch, batch: BatchLease) -> bool:
-    """Whether a batch was made while this one's create was under way."""
+    """Whether a batch was created while this one's create was in flight."""
     if batch.creating_at is None:
         return False
     if seen.created_at is None:
-        # What does not say when it was made proves nothing.
+        # A batch without a creation time may match.
         return True
     return batch.creating_at - COUNT_SKEW <= seen.created_at <= batch.now + COUNT_SKEW
 
 
 def _may_be_ours(seen: ProviderBatch, batch: BatchLease, account: Account) -> bool:
-    """Whether the lines of an ended batch name our items; one that runs may be ours."""
+    """Whether the lines of an ended batch have our items; a running batch may match."""
     if not seen.phase.is_over or not seen.result_files:
         return True
     ours = f"hf1_{key_of(batch.id)[:16]}_"

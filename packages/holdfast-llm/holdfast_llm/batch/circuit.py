@@ -1,9 +1,9 @@
-"""Circuits: an account that says no to everything is left alone for a while.
+"""Circuits: pause an account that rejects every request.
 
-A wrong key, a spent quota or an empty purse hits every job of an account. Nothing is sent there
-until the time is over; then one call asks again, and either closes the circuit or opens it for four
-times as long. After ten refusals in a row it stays open, until an operator allows another call or
-the account has another credential. No job pays for it.
+A wrong key, an exhausted quota or a missing payment affects every job of an account. Nothing is
+sent to it until the pause is over. Then one call probes it and either closes the circuit or opens
+it for four times as long. After ten refusals in a row it stays open until an operator allows a
+probe or the credential changes. Jobs lose no attempt.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from holdfast_llm.settings import BatchSettings
 
 SQL = Statements("holdfast_llm.batch", "cost.sql")
 
-# So often in a row an account is asked with the same credential.
+# The maximum number of consecutive refusals with the same credential.
 MOST_REFUSALS = 10
-# Until somebody does something: longer than any job waits.
+# Until an operator acts: longer than any job waits.
 SHUT = timedelta(days=3_650)
-# A call that was kept back while another one finds out whether the account answers.
+# The pause of a call while another one probes the account.
 PROBE_PAUSE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """An account that said no, how often in a row, and until when it is left alone."""
+    """An account that refused: consecutive refusals, and the end of the pause."""
 
     account: str
     provider: str
@@ -45,7 +45,7 @@ class Circuit:
 
 
 def find_open_circuits(tx: Tx) -> set[str]:
-    """The keys of the accounts that nothing may be sent to just now."""
+    """The keys of the accounts with an open circuit."""
     return {row["account"] for row in tx.many(SQL.find_open_circuits)}
 
 
@@ -53,13 +53,13 @@ class Passage(Enum):
     """Whether a call may go to an account."""
 
     FREE = "free"
-    # Only this one call, to find out whether the account answers again.
+    # Only this one call, as a probe.
     PROBE = "probe"
     SHUT = "shut"
 
 
 def find_passage(tx: Tx, settings: BatchSettings, account_key: str) -> Passage:
-    """Whether a call may go to an account; who is told PROBE has taken the one that may."""
+    """Whether a call may be made. A caller that gets PROBE has reserved the probe."""
     if tx.maybe(SQL.find_circuit, account=account_key) is None:
         return Passage.FREE
     lease = ms(settings.circuit_seconds)
@@ -68,23 +68,23 @@ def find_passage(tx: Tx, settings: BatchSettings, account_key: str) -> Passage:
 
 
 def passage_of(store: Store, settings: BatchSettings, account_key: str) -> Passage:
-    """:func:`find_passage` for a call that is in no transaction; most find nothing to write."""
+    """:func:`find_passage` for a call outside a transaction; it rarely writes."""
     if store.maybe(SQL.find_circuit, account=account_key) is None:
         return Passage.FREE
     return store.write(lambda tx: find_passage(tx, settings, account_key))
 
 
 def allow_probe(tx: Tx, account_key: str) -> bool:
-    """Let the next call go to an account that is left alone. Whether it was left alone."""
+    """Allow the next call to a paused account. Returns whether it was paused."""
     return tx.affected(SQL.allow_probe, account=account_key) > 0
 
 
 def open_circuit(
     tx: Tx, settings: BatchSettings, account_key: str, provider: str, failure: Failure
 ) -> datetime | None:
-    """Leave an account alone; until when, or None if somebody has opened its circuit already.
+    """Open a circuit; return the end of the pause, or None if it is already open.
 
-    What comes back is worth an alert, ``circuit_opened``, after commit.
+    A result should raise the alert ``circuit_opened`` after the commit.
     """
     longest = ms(settings.max_circuit_seconds)
     first = max(ms(settings.circuit_seconds), min(ms(failure.retry_after or 0), longest))
@@ -114,9 +114,9 @@ class AccountCircuits:
     def stop_account(
         self, account_key: str, provider: str, failure: Failure, batch_id: str | None = None
     ) -> None:
-        """Open the circuit of an account and tell of it, unless somebody has.
+        """Open the circuit of an account and emit the alert, unless it is open already.
 
-        What is wrong with an account is no job's fault, and hits all of them.
+        An account error is not the fault of a job, and affects all of them.
         """
         until = self.store.write(
             lambda tx: open_circuit(tx, self.settings.batch, account_key, provider, failure)
@@ -127,12 +127,12 @@ class AccountCircuits:
 
 
 def close_circuit(tx: Tx, account_key: str) -> bool:
-    """The account has done what it was asked: it may be used. Whether it was open before."""
+    """Close the circuit after a successful call. Returns whether it was open."""
     return tx.affected(SQL.close_circuit, account=account_key) > 0
 
 
 def list_circuits(tx: Tx) -> list[Circuit]:
-    """Every account that ever said no, closed ones included."""
+    """Every account that ever refused, including closed circuits."""
     return [
         Circuit(
             row["account"],

@@ -1,7 +1,7 @@
-"""Clean up: delete at the provider what holds anybody's text, once its answers are ours.
+"""Delete files with request and answer texts at the provider, after the answers are stored.
 
-Only what is committed is deleted, and it is tried for as long as it takes: what is not there counts
-as deleted, so twice does no harm.
+Only files of committed batches are deleted, with retries until it succeeds. A missing file counts
+as deleted, so a repeat is harmless.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class FileCleaner:
         self.leases = leases
 
     def delete_files(self, batch: BatchLease, account: Account) -> bool:
-        """Delete the files of a collected or released batch. False: not all of them yet."""
+        """Delete the files of a collected or released batch. False if some remain."""
         left = 0
         files = [batch.input_file_id, *batch.result_files]
         if not account.capabilities.can_delete_file:
-            # They go when the server lets them go.
+            # The files expire at the provider.
             files = []
         for file in dict.fromkeys(file for file in files if file):
             try:

@@ -1,9 +1,9 @@
-"""Collect: bring the answers of provider batches back to their jobs.
+"""Collect: return the answers of provider batches to their jobs.
 
     lease → poll → survey → read → prove → close → delete files
 
-Every pass may run anywhere, any number at once, twice. A batch is one worker's at a time; another
-one that comes later reads it from the beginning and passes over what is recorded.
+Every pass may run anywhere, concurrently and repeatedly. A batch is leased by one worker at a time.
+A later worker reads it from the beginning and skips recorded items.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ SQL = Statements("holdfast_llm.batch", "collect.sql")
 GROUP_ITEMS = 500
 GROUP_BYTES = 2 * 1024 * 1024
 NO_LIMIT = 1_000_000_000
-# So long a batch waits for an application that knows its jobs; then a person decides.
+# How long a batch waits for an application that knows its jobs; then an operator decides.
 UNKNOWN_TYPE_PATIENCE = timedelta(days=7)
-# Why a batch is read again whose answers the application could not take.
+# Reread because the application could not process some answers.
 NOT_TAKEN = "not_taken"
-# Why a batch is read again, and at last held, whose results show fewer answers than it counts.
+# Reread, and finally held, because the results have fewer answers than the provider counts.
 INCOMPLETE = "results_incomplete"
 
 
 @dataclass(slots=True)
 class Pass:
-    """One pass under way: for whom it works, how long it may, and what it has done."""
+    """The state of one pass: owner, time limit and counts."""
 
     worker_id: str
     may_continue: Callable[[], bool]
@@ -107,10 +107,10 @@ class BatchCollector:
         counts: RunCounts | None = None,
         only_id: str | None = None,
     ) -> PassCounts:
-        """Look at every batch that is due, and bring back what has been answered.
+        """Collect every batch that is due.
 
         Between two groups of answers, *may_continue* says whether there is time for another, and
-        *left* for how many answers. *counts* is updated during the pass.
+        *left* how many answers are allowed. *counts* is updated during the pass.
         """
         counts = counts if counts is not None else RunCounts()
         done = PassCounts(outcomes=counts.outcomes, errors=counts.errors)
@@ -133,7 +133,7 @@ class BatchCollector:
             except (StoreDown, StoreBusy):
                 raise
             except Exception as exc:
-                # Whatever is wrong with this batch, it is not wrong with the next one.
+                # An error in one batch does not affect the others.
                 self.events.emit(
                     batch.alert(BatchTrouble.UNCOLLECTED, safe_name(type(exc).__name__))
                 )
@@ -142,7 +142,7 @@ class BatchCollector:
         return done
 
     def collect_once(self, budget: RunBudget) -> PassCounts:
-        """The same as a run: for as long and for as many jobs as it may."""
+        """Run one pass within the time and job limits of *budget*."""
         return self.run_once(
             worker_id=budget.run_id,
             may_continue=lambda: budget.may_continue,
@@ -151,7 +151,7 @@ class BatchCollector:
         )
 
     def _is_ours(self, batch: BatchLease) -> bool:
-        """Whether a job type that still waits for the batch is declared here, or none waits."""
+        """Whether a job type that waits for the batch is declared here, or none waits."""
         if batch.state not in ("submitted", "ended"):
             return True
         known = [{"job_type": name} for name in self.registry.handlers]
@@ -159,7 +159,7 @@ class BatchCollector:
         return bool(row["items"]) or not self._has_open(batch)
 
     def _pass_over(self, batch: BatchLease) -> None:
-        """Leave the batch to the application that knows its jobs: its answers are paid for."""
+        """Leave the batch to an application that knows its jobs: its answers are paid for."""
         waits = batch.now - batch.next_at
         if waits >= UNKNOWN_TYPE_PATIENCE:
             self.leases.quarantine(batch, UNKNOWN_TYPE)
@@ -188,22 +188,22 @@ class BatchCollector:
         return bool(row["items"])
 
     def _unread(self, batch: BatchLease, exc: ProviderRefused | ProviderUnsure) -> None:
-        """What could not be read to its end is read again later; what was taken stays taken."""
+        """Read an incomplete batch again later. Recorded answers stay."""
         code = safe_code(exc.reason if isinstance(exc, ProviderUnsure) else exc.failure.code)
         self._read_later(batch, code)
 
     def _wait_for_takers(self, batch: BatchLease, ingest: Ingest) -> None:
-        """Answers that could not be taken stay at the provider; nothing is asked for again."""
+        """Keep unprocessed answers at the provider and read them again later."""
         self.events.emit(batch.alert(BatchTrouble.UNCOLLECTED, NOT_TAKEN, len(ingest.waiting)))
         self._read_later(batch, NOT_TAKEN)
 
     def _read_later(self, batch: BatchLease, code: str) -> None:
-        """Once more, later and later; what never works is a person's."""
+        """Read the batch again with growing pauses; finally an operator decides."""
         patience = timedelta(seconds=self.settings.batch.give_up_seconds)
         if batch.ended_at is not None and batch.now - batch.ended_at >= patience:
             self.leases.quarantine(batch, code)
             return
-        # That answers are missing has been reported; another error in between must not hide it.
+        # Missing answers have been reported; another error must not hide that.
         kept = None if batch.error_code == INCOMPLETE else code
         self.leases.put_off(batch, self._pause(batch), is_round=True, error_code=kept)
 
@@ -215,7 +215,7 @@ class BatchCollector:
 
     def _tell_strange(self, batch: BatchLease, ingest: Ingest) -> None:
         if batch.error_code == INCOMPLETE:
-            # Read again for what is missing: the rest was reported the first time.
+            # This rereads the missing answers; the rest was reported the first time.
             return
         for what, count in (
             (BatchTrouble.UNKNOWN_ITEM, ingest.lines["unknown"]),
@@ -230,7 +230,7 @@ class BatchCollector:
         return [Found.from_row(row) for row in rows]
 
     def _find_named(self, batch: BatchLease, seen: ProviderBatch) -> frozenset[int]:
-        """The places of the items that the provider calls the reason why the whole batch failed."""
+        """The places of the items that the provider names as the cause of the batch failure."""
         lines = [{"line": line} for line in seen.named_lines if line <= batch.items]
         if not lines:
             return frozenset()
@@ -240,7 +240,7 @@ class BatchCollector:
     def _prove(
         self, batch: BatchLease, account: Account, ingest: Ingest
     ) -> tuple[ProviderBatch, Silence] | None:
-        """Ask once more, after reading: is it over, were these all its files, all its answers?"""
+        """Poll again after reading: has it ended, and are all files and answers read?"""
         assert batch.provider_batch_id is not None
         try:
             seen = account.adapter.get(account.client, batch.provider_batch_id)
@@ -262,10 +262,10 @@ class BatchCollector:
         return seen, silence
 
     def _hold_unproven(self, batch: BatchLease, seen: ProviderBatch, ingest: Ingest) -> None:
-        """Read the results again: the file may not be whole yet. At last an operator decides.
+        """Read the results again, since the file may be incomplete. Finally an operator decides.
 
         The provider counts answers that its results do not show. Sending the items again would pay
-        twice; ending them would lose answers that are paid for.
+        twice; ending them would lose paid answers.
         """
         if batch.error_code != INCOMPLETE:
             count = ingest.mentions.count(Mention.NONE)
@@ -279,7 +279,7 @@ class BatchCollector:
         self.leases.quarantine(batch, INCOMPLETE)
 
     def close_batch(self, batch: BatchLease, ingest: Ingest, *, lines: int | None) -> BatchLease:
-        """Write down that every item of the batch has its end."""
+        """Record that every item of the batch has ended."""
         found = {"lines": lines} if lines is not None else {}
         strange = {name: count for name, count in ingest.lines.items() if count}
         self.leases.write(
@@ -306,7 +306,7 @@ class BatchCollector:
     def collect_batch(
         self, passing: Pass, batch: BatchLease, account: Account
     ) -> BatchLease | None:
-        """Read an ended batch and end its items. None: not all of them yet."""
+        """Read an ended batch and end its items. None if some are still open."""
         ingest = self._ingest(passing, batch)
         if not self._has_open(batch):
             return self.close_batch(batch, ingest, lines=None)
@@ -323,13 +323,13 @@ class BatchCollector:
             return None
         self._tell_strange(batch, ingest)
         if seen.lines and not ingest.lines["known"]:
-            # Not one line is ours: this is somebody else's batch, and ours is somewhere else.
+            # No line is ours: this is another account's batch.
             self.leases.quarantine(batch, "foreign_results")
             return None
         if self._has_open(batch) and not self._end_open(passing, batch, account, ingest):
             return None
         if ingest.lines["unserved"]:
-            # Its other jobs are another application's, which need not wait for us.
+            # The remaining jobs belong to another application, which can continue now.
             passing.passed_over.add(batch.id)
             self.leases.put_off(batch, 0.0, is_round=True)
             return None
@@ -345,7 +345,7 @@ class BatchCollector:
     def _read(
         self, passing: Pass, batch: BatchLease, account: Account, ingest: Ingest, doubted: set[str]
     ) -> bool:
-        """Take every answer, in groups. False: the time of the pass was over before."""
+        """Process all answers in groups. False if the time limit of the pass was reached."""
         doubts = Doubts(doubted)
         beside = not self.store.is_embedded
         with Writer(ingest.finish, beside=beside) as writer:
@@ -362,7 +362,7 @@ class BatchCollector:
         return True
 
     def _end_open(self, passing: Pass, batch: BatchLease, account: Account, ingest: Ingest) -> bool:
-        """End the items without a line, once it is proven that there is none. False: not yet."""
+        """End the items that certainly have no line. False if that is not proven yet."""
         proven = self._prove(batch, account, ingest)
         if proven is None:
             return False
@@ -370,7 +370,7 @@ class BatchCollector:
         failure = failure_of(seen, silence)
         named = self._find_named(batch, seen) if failure.code == BATCH_FAILED else frozenset()
         if named and batch.items == 1:
-            # It was alone, and the provider calls it wrong: nobody else can be meant.
+            # It was the only item, and the provider rejects it, so it is the cause.
             failure = Failure(
                 FailureKind.INVALID, seen.failure.code if seen.failure else BATCH_FAILED
             )
@@ -393,7 +393,7 @@ class BatchCollector:
 
 
 Answers = Generator[tuple[ItemAnswer, int], None, None]
-"""Answers and how long their lines are."""
+"""Answers with the total length of their lines."""
 
 
 def _take(
@@ -414,7 +414,7 @@ def _take(
 
 
 def _sure(batch: BatchLease, account: Account, ingest: Ingest, doubts: Doubts) -> Answers:
-    """The answers of items that have one line; those of others are put together."""
+    """The answers of items with one line; those of other items are collected separately."""
     with reading(account, batch.result_files) as lines:
         for line in lines:
             answer = parse_line(account.adapter, line)
@@ -427,7 +427,7 @@ def _sure(batch: BatchLease, account: Account, ingest: Ingest, doubts: Doubts) -
 
 
 def _again(batch: BatchLease, account: Account, names: Collection[str]) -> Answers:
-    """The answers of these items, each once."""
+    """The answers of these items, once each."""
     left = set(names)
     with reading(account, batch.result_files) as lines:
         for line in lines:
@@ -437,4 +437,4 @@ def _again(batch: BatchLease, account: Account, names: Collection[str]) -> Answe
                 yield answer, len(line)
 
 
-# -- items that no line speaks of
+# -- items without a line

@@ -1,12 +1,12 @@
--- What the collecting half of the batch lane runs. A batch holds items of many tenants, so the
--- statements cross tenants and say so; each of them names the tenant of every row it writes.
+-- Statements of the collector. A batch holds items of many tenants, so the statements cross tenants
+-- and say so. Each of them names the tenant of every row it writes.
 
--- request_cancel :affected — crosses tenants: written down before the provider is asked
+-- request_cancel :affected — crosses tenants: stored before the provider is called
 UPDATE holdfast.provider_batch
 SET cancel_requested_at = coalesce(cancel_requested_at, {now}), updated_at = {now}
 WHERE id = :id AND fence = :fence AND state = 'submitted';
 
--- end_batch :affected — crosses tenants: the provider is done with it; its results can be read
+-- end_batch :affected — crosses tenants: the provider has finished it; its results can be read
 UPDATE holdfast.provider_batch
 SET state = 'ended', ended_at = coalesce(ended_at, {now}), provider_status = :provider_status,
     result_files = CAST(:result_files AS {json}), counts = CAST(:counts AS {json}),
@@ -14,7 +14,7 @@ SET state = 'ended', ended_at = coalesce(ended_at, {now}), provider_status = :pr
     rounds = CASE WHEN state = 'submitted' THEN 0 ELSE rounds END, updated_at = {now}
 WHERE id = :id AND fence = :fence AND state IN ('submitted', 'ended');
 
--- close_batch :affected — crosses tenants: every item of it has its end
+-- close_batch :affected — crosses tenants: every item of it has ended
 UPDATE holdfast.provider_batch AS batch
 SET state = 'collected', collected_at = {now}, counts = CAST(:counts AS {json}), rounds = 0,
     updated_at = {now}
@@ -23,13 +23,13 @@ WHERE id = :id AND fence = :fence AND state = 'ended'
       SELECT 1 FROM holdfast.batch_item AS item
       WHERE item.batch_id = batch.id AND item.is_open = 1);
 
--- forget_files :affected — crosses tenants: nothing of it is left at the provider
+-- forget_files :affected — crosses tenants: no file of it is left at the provider
 UPDATE holdfast.provider_batch
 SET files_deleted_at = {now}, lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
 WHERE id = :id AND fence = :fence AND state IN ('collected', 'released');
 
--- find_items :many — crosses tenants: whose answers these are, and the jobs that still wait for them
--- CROSS JOIN tells SQLite to begin with the answers; it would read the whole batch for each of them.
+-- find_items :many — crosses tenants: the items of these answers, and the jobs that still wait for them
+-- CROSS JOIN makes SQLite start with the answers; it would read the whole batch for each of them.
 SELECT item.batch_item_index, item.custom_id, item.state, item.result_hash, item.echo,
        item.schema_hash, item.org_id, item.job_id, item.job_type, item.attempt, item.group_key,
        item.error_code, job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
@@ -45,7 +45,7 @@ LEFT JOIN holdfast.job AS job
   AND job.lease_token = item.lease_token AND job.state = 'batch_submitted'
 WHERE item.batch_id = :batch_id AND item.custom_id = answers.custom_id;
 
--- list_open :many — crosses tenants: items that no line spoke of, page by page
+-- list_open :many — crosses tenants: items without a line, page by page
 -- The page first, then its jobs: PostgreSQL would look up the jobs of all items and sort them.
 WITH page AS MATERIALIZED (
     SELECT batch_item_index, custom_id, state, result_hash, echo, schema_hash, org_id, job_id,
@@ -69,8 +69,8 @@ LEFT JOIN holdfast.job AS job
   AND job.lease_token = item.lease_token AND job.state = 'batch_submitted'
 ORDER BY item.batch_item_index;
 
--- find_lines :many — crosses tenants: which items these lines of a batch's input were, from 1
--- In the order in which content.py sends what is handed over.
+-- find_lines :many — crosses tenants: the items of these input lines, counted from 1
+-- In the order in which content.py sends them.
 SELECT sent.batch_item_index
 FROM (
     SELECT batch_item_index,
@@ -80,21 +80,21 @@ FROM (
 ) AS sent
 WHERE sent.line IN (SELECT named.line FROM {rows named: line integer});
 
--- has_open :one — crosses tenants: whether an item of the batch still waits for its answer
+-- has_open :one — crosses tenants: whether an item of the batch is still open
 SELECT count(*) AS items FROM (
     SELECT 1 AS found FROM holdfast.batch_item
     WHERE batch_id = :batch_id AND is_open = 1 LIMIT 1) AS open_items;
 
--- has_known :one — crosses tenants: whether an item that still waits is of one of these job types
+-- has_known :one — crosses tenants: whether an open item has one of these job types
 SELECT count(*) AS items FROM (
     SELECT 1 AS found FROM holdfast.batch_item
     WHERE batch_id = :batch_id AND is_open = 1
       AND job_type IN (SELECT known.job_type FROM {rows known: job_type text})
     LIMIT 1) AS known_items;
 
--- record_items :many — crosses tenants: what became of items, each once
--- The batch stands in every row, or SQLite would read the whole batch for each of them. The sum
--- keeps PostgreSQL from reading all open items to find 500: it took 3.5 ms for 5,000 of them.
+-- record_items :many — crosses tenants: outcomes of items, once each
+-- The batch is in every row; otherwise SQLite would read the whole batch for each. The sum keeps
+-- PostgreSQL from reading all open items to find 500: it took 3.5 ms for 5,000 of them.
 UPDATE holdfast.batch_item AS item
 SET state = ends.state, is_open = 0, result_hash = ends.result_hash,
     error_class = ends.error_class, error_code = ends.error_code,
@@ -106,7 +106,7 @@ WHERE item.batch_id = ends.batch AND item.batch_item_index = ends.place
   AND item.is_open + 0 = 1
 RETURNING batch_item_index;
 
--- mark_conflicts :many — crosses tenants: a second answer came that is not the one on record
+-- mark_conflicts :many — crosses tenants: a second answer differs from the recorded one
 UPDATE holdfast.batch_item AS item
 SET state = 'conflict', error_code = 'conflicting_result'
 FROM {rows ends: batch uuid, place integer}
@@ -124,14 +124,14 @@ FROM {rows kept: batch uuid, place integer, org_id uuid, job_id uuid, job_type t
 WHERE TRUE
 ON CONFLICT (org_id, batch_id, batch_item_index) DO UPDATE SET error_class = excluded.error_class;
 
--- mark_held :affected — crosses tenants: items whose answers wait for other code of the application
+-- mark_held :affected — crosses tenants: items whose answers wait for a code change of the application
 UPDATE holdfast.batch_item AS item
 SET error_class = held.error_class, error_code = held.error_code
 FROM {rows held: batch uuid, place integer, error_class text, error_code text}
 WHERE item.batch_id = held.batch AND item.batch_item_index = held.place
   AND item.is_open + 0 = 1;
 
--- count_kept :many — crosses tenants: the kept answers that a filter names, by what holds them
+-- count_kept :many — crosses tenants: kept answers that match a filter, by reason
 SELECT answer.job_type, answer.error_class, count(*) AS answers,
        count(DISTINCT answer.batch_id) AS batches
 FROM holdfast.batch_answer AS answer
@@ -145,7 +145,7 @@ WHERE (CAST(:batch_id AS {uuid}) IS NULL OR answer.batch_id = :batch_id)
 GROUP BY answer.job_type, answer.error_class
 ORDER BY answer.job_type, answer.error_class;
 
--- list_kept_batches :many — crosses tenants: the batches whose kept answers a filter names
+-- list_kept_batches :many — crosses tenants: batches with kept answers that match a filter
 SELECT DISTINCT answer.batch_id
 FROM holdfast.batch_answer AS answer
 JOIN holdfast.provider_batch AS batch ON batch.id = answer.batch_id
@@ -170,7 +170,7 @@ WHERE answer.batch_id = :id AND answer.batch_item_index > :place
 ORDER BY answer.batch_item_index
 LIMIT :limit;
 
--- leave_held :affected — crosses tenants: done with it; without an open item the collector closes it
+-- leave_held :affected — crosses tenants: return the lease; the collector closes a batch without open items
 UPDATE holdfast.provider_batch AS batch
 SET lease_owner = NULL, lease_expires_at = NULL, updated_at = {now},
     next_at = CASE WHEN state = 'ended' OR (provider_batch_id IS NOT NULL AND NOT EXISTS (

@@ -1,7 +1,7 @@
-"""Completeness: what it means for an item that no line of its batch's results mentions it. Pure.
+"""Completeness: the meaning of a missing line in the results of a batch. Pure.
 
-A provider bills what it has answered. An item without a readable line may only be sent again when
-the provider's own counts say that it was not run.
+A provider bills every answer. An item without a readable line may be sent again only if the
+provider's counts show that it was not run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Mention(IntEnum):
 
 
 class Mentions:
-    """What the lines of a batch mention: one byte per item, 50 KB for a batch of 50,000."""
+    """The mentions of items in the lines of a batch: one byte per item, 50 KB for 50,000."""
 
     def __init__(self, items: int) -> None:
         self._of_item = bytearray(items)
@@ -49,19 +49,19 @@ class Mentions:
 class Silence(StrEnum):
     """Why an item has no line."""
 
-    # The counts say that the provider did not run it: sending it again pays once.
+    # The counts show that the provider did not run it: sending it again pays once.
     NOT_RUN = "not_run"
-    # The provider is done, counts no answer for it, and gives no reason.
+    # The provider has finished, counts no answer for it, and gives no reason.
     MISSING = "missing"
-    # The provider counts an answer that its results do not show, or does not count at all.
+    # The provider counts an answer that its results do not show, or has no counts.
     UNPROVEN = "unproven"
 
 
 def silence_of(seen: ProviderBatch, mentions: Mentions, *, unreadable: int) -> Silence:
-    """Why the items without a line have none; *unreadable* is the number of garbled lines."""
+    """Why items without a line have none; *unreadable* is the number of unreadable lines."""
     without = Silence.MISSING if seen.phase is BatchPhase.COMPLETED else Silence.NOT_RUN
     if seen.succeeded is None or seen.failed is None:
-        # Without counts only a batch that failed as a whole and shows no line proves anything.
+        # Without counts, only a batch that failed as a whole and has no line proves anything.
         is_empty = not unreadable and mentions.count(Mention.NONE) == len(mentions)
         return without if seen.phase is BatchPhase.FAILED and is_empty else Silence.UNPROVEN
     if seen.succeeded != mentions.count(Mention.REPLY):
@@ -70,13 +70,13 @@ def silence_of(seen: ProviderBatch, mentions: Mentions, *, unreadable: int) -> S
     if seen.not_run is not None and seen.failed == failures and seen.not_run > not_run:
         return Silence.NOT_RUN
     # Some providers count an item that did not run as failed, others do not count it. A batch that
-    # failed as a whole may count every item as failed and show no line.
+    # failed as a whole may count every item as failed and have no line.
     agrees = seen.failed in (failures, failures + not_run) or seen.phase is BatchPhase.FAILED
     return without if agrees else Silence.UNPROVEN
 
 
 def failure_of(seen: ProviderBatch, silence: Silence) -> Failure:
-    """What it means for an item that its batch ended like that and says nothing of it."""
+    """The failure of an item that has no line in its ended batch."""
     match seen.phase:
         case BatchPhase.COMPLETED if silence is Silence.NOT_RUN:
             return Failure(FailureKind.NOT_RUN, "batch_expired")
@@ -90,7 +90,7 @@ def failure_of(seen: ProviderBatch, silence: Silence) -> Failure:
             found = seen.failure
             if found is not None and found.kind in (FailureKind.CAPACITY, FailureKind.ACCOUNT):
                 return replace(found, usage=None)
-            # An error of the whole batch is not the error of each of its items.
+            # An error of the whole batch does not apply to each item.
             return Failure(FailureKind.NOT_RUN, BATCH_FAILED)
         case _:
             assert_never(seen.phase)

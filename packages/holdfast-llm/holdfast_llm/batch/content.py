@@ -1,7 +1,7 @@
-"""Content: the body of a batch, built from its rows as often as it is needed and never kept.
+"""Content: the body of a batch, built from its rows on demand and never stored.
 
-One pass measures and finds items that cannot go; another one sends. Both read the same rows page by
-page, so a batch of 50,000 items takes the memory of one page.
+One pass measures the body and finds items that cannot be sent; another pass sends it. Both read the
+same rows page by page, so a batch of 50,000 items takes the memory of one page.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ SQL = Statements("holdfast_llm.batch", "submit.sql")
 
 PAGE = 500
 PIECE_BYTES = 64 * 1024
-# How many columns of list_items are the item's own.
+# The number of columns of list_items that belong to the item.
 _OWN = 5
 
 
 class ContentChanged(ProviderUnsure):
-    """What is sent is not what was measured, and was broken off before its end.
+    """The body differs from the measured one, and sending was aborted before its end.
 
-    Whoever waits for the rest of a body of announced length does nothing with it.
+    A server ignores a body that is shorter than announced.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class ContentChanged(ProviderUnsure):
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """An item of a batch and its job; None where the job is not with this batch any more."""
+    """An item of a batch and its job; None if the job has left this batch."""
 
     index: int
     custom_id: str
@@ -55,7 +55,7 @@ class BatchEntry:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """An item that cannot go, and what becomes of its job."""
+    """An item that cannot be sent, and the outcome of its job."""
 
     entry: BatchEntry
     outcome: Outcome | None
@@ -63,7 +63,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What would be sent, and what cannot."""
+    """The measured body, and the items that cannot be sent."""
 
     content: Content
     route: Route | None
@@ -101,10 +101,10 @@ class ContentBuilder:
         self.requests = requests
 
     def measure(self, batch: BatchLease, account: Account) -> Measured:
-        """Build every line once, for its size and hash; of those that cannot be built say why."""
+        """Build every line once, for size and hash; collect the items that cannot be built."""
         total, dropped = _Sum(), []
         route: Route | None = None
-        # Items leave a batch and never join it, so the groups are read once.
+        # Items leave a batch but never join it, so the groups are read once.
         groups = self._list_groups(batch)
         for entry, loaded in self._read_entries(batch, groups):
             if entry.job is None or entry.job.cancel_requested_at is not None:
@@ -128,11 +128,11 @@ class ContentBuilder:
     def _pieces(
         self, batch: BatchLease, groups: Sequence[str], account: Account, expected: _Sum
     ) -> Iterator[bytes]:
-        """The same bytes again. Raises ContentChanged before the last byte if they differ."""
+        """Yield the same bytes again. Raises ContentChanged before the last byte if they differ."""
         sent, piece = _Sum(), bytearray()
         for entry, loaded in self._read_entries(batch, groups):
             if sent.items == expected.items:
-                # One more than was measured, and all that was announced may be out.
+                # With more bytes than measured, the announced length may already be sent.
                 raise ProviderUnsure("content_changed")
             if entry.job is None:
                 raise ContentChanged
@@ -172,7 +172,7 @@ class ContentBuilder:
     def _read_entries(
         self, batch: BatchLease, groups: Sequence[str]
     ) -> Iterator[tuple[BatchEntry, Loaded]]:
-        """The open items of a batch, the items of a group together, with what their page loads."""
+        """The open items of a batch, ordered by group, with the data loaded for each page."""
         keep = Keep(self.leases, batch)
         for group_key in groups:
             after = -1
@@ -189,7 +189,7 @@ class ContentBuilder:
 
 
 class Keep:
-    """Renews a lease while a long pass goes on, at a third of its length. Raises BatchLost."""
+    """Renews a lease during a long pass, every third of its length. Raises BatchLost."""
 
     def __init__(self, leases: BatchLeases, batch: BatchLease) -> None:
         self.leases = leases

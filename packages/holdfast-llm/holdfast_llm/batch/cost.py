@@ -1,4 +1,4 @@
-"""The ledger of calls: one row for each item and each call, written once, with what it cost."""
+"""The ledger of calls: one row per item or call with its cost, written once."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from holdfast_llm.provider.route import GROUP
 SQL = Statements("holdfast_llm.batch", "cost.sql")
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
-"""The tenant of what nobody can divide among tenants."""
+"""The tenant of costs that cannot be divided among tenants."""
 
 WHOLE_BATCH = -1
-"""The index of an entry that stands for a whole batch."""
+"""The index of an entry for a whole batch."""
 
 
 class CallKind(StrEnum):
-    """Why something was paid, or was not."""
+    """The billing status of an entry."""
 
-    # The provider told what it used, also where the answer is of no use.
+    # The provider reported the usage, even if the answer is unusable.
     ACTUAL = "actual"
     # The provider did not run it, or does not bill it.
     FREE = "free"
-    # It may have been run and billed; nobody knows how much.
+    # It may have been run and billed; the amount is unknown.
     UNKNOWN = "unknown"
-    # A second batch of ours that should not exist.
+    # A duplicate batch that should not exist.
     ORPHAN = "orphan"
 
 
@@ -44,9 +44,9 @@ class CallKind(StrEnum):
 class CallEntry:
     """One row of the ledger before it has a price. The first five fields are its key.
 
-    *group_key* says provider, model, mode, lane and locales. *at_most_pico* is for UNKNOWN: what a
-    budget counts; left out, it is what the item has reserved. Without *usage* an entry is FREE or
-    of unknown cost.
+    *group_key* has provider, model, mode, lane and locales. *at_most_pico* is for UNKNOWN: the
+    amount that a budget counts. It defaults to the reserve of the item. Without *usage* an entry is
+    FREE or of unknown cost.
     """
 
     org_id: str
@@ -67,7 +67,7 @@ class CallEntry:
 
     @classmethod
     def from_answer(cls, answer: Answer, **known: Any) -> Self:
-        """The entry of an item's answer; *known* are the fields that the answer does not tell."""
+        """The entry of an item's answer; *known* are the fields that the answer does not have."""
         return cls(
             kind=kind_of(answer),
             usage=answer.usage,
@@ -79,7 +79,7 @@ class CallEntry:
 
 
 def kind_of(answer: Answer) -> CallKind:
-    """What an answer says of its cost: a reply without usage was billed all the same."""
+    """The billing status of an answer. A reply without usage was still billed."""
     if answer.usage is not None:
         return CallKind.ACTUAL
     return CallKind.UNKNOWN if isinstance(answer, Reply) else CallKind.FREE
@@ -87,18 +87,18 @@ def kind_of(answer: Answer) -> CallKind:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """How many entries were not there before, and the models among them without a price."""
+    """The number of new entries, and their models without a price."""
 
     calls: int
     unpriced: frozenset[tuple[str, str]]
-    # What was used, to be told after commit.
+    # The usage, for events after the commit.
     used: tuple[ModelUsed, ...] = ()
 
 
 def record_calls(tx: Tx, prices: Prices, entries: Sequence[CallEntry]) -> Recorded:
-    """Add entries to the ledger, with the prices of their day. One statement, any number of times.
+    """Add entries to the ledger, with the prices of their day. One idempotent statement.
 
-    *unpriced* is worth an alert after commit.
+    *unpriced* should raise an alert after the commit.
     """
     if not entries:
         return Recorded(0, frozenset())
@@ -113,7 +113,7 @@ def record_calls(tx: Tx, prices: Prices, entries: Sequence[CallEntry]) -> Record
             for provider, model, kind, is_priced in added
             if not is_priced and kind != CallKind.UNKNOWN
         ),
-        # What some other pass has recorded before, it has told of as well.
+        # Entries that another pass recorded before were also reported by it.
         used_of(rows, list(shared.values())) if len(added) == len(rows) else (),
     )
 
@@ -121,7 +121,7 @@ def record_calls(tx: Tx, prices: Prices, entries: Sequence[CallEntry]) -> Record
 def used_of(
     rows: Iterable[Mapping[str, Any]], shared: Sequence[Mapping[str, Any]]
 ) -> tuple[ModelUsed, ...]:
-    """What rows of the ledger add up to, by provider, mode and kind."""
+    """The sum of ledger rows, by provider, mode and kind."""
     sums: dict[tuple[str, str, str], list[int]] = {}
     for row in rows:
         common = shared[row["shared"]]
@@ -140,7 +140,7 @@ def used_of(
 
 
 def used_by(prices: Prices, entry: CallEntry, at: datetime) -> ModelUsed:
-    """What one entry adds."""
+    """The usage of one entry."""
     group, usage = read_group_key(entry.group_key), entry.usage or _NOTHING
     cost = _charge(prices, entry, at).cost or 0
     of = group["provider"], group["execution_mode"], entry.kind.value
@@ -166,7 +166,7 @@ def ledger_rows(
 def _row(
     now: datetime, prices: Prices, entry: CallEntry, shared: dict[tuple[Any, ...], dict[str, Any]]
 ) -> dict[str, Any]:
-    """An entry's own part of its row; what it has in common with others is put into *shared*."""
+    """An entry's own part of its row; the shared part is put into *shared*."""
     usage = entry.usage or _NOTHING
     charge = _charge(prices, entry, entry.occurred_at or now)
     common = (
@@ -219,7 +219,7 @@ def _common(entry: CallEntry, charge: Charge) -> dict[str, Any]:
     }
 
 
-# A provider says what it likes: only what can be a name is kept.
+# A provider's model name is untrusted: only valid names are stored.
 _MODEL = re.compile(r"[\w.:/@-]{1,200}", re.ASCII)
 
 
@@ -244,7 +244,7 @@ def _charge(prices: Prices, entry: CallEntry, at: datetime) -> Charge:
 
 @lru_cache(maxsize=256)
 def read_group_key(text: str) -> dict[str, str]:
-    """The fields of a group key by their names: the way back from ``Route.group_key``."""
+    """Parse a group key, the inverse of ``Route.group_key``."""
     parts, part, rest = [], "", iter(text)
     for letter in rest:
         if letter == "\\":
@@ -257,11 +257,11 @@ def read_group_key(text: str) -> dict[str, str]:
     return dict(zip(GROUP, [*parts, part], strict=True))
 
 
-# -- asking
+# -- queries
 
 
 class By(StrEnum):
-    """What costs can be told apart by."""
+    """The dimensions that costs can be grouped by."""
 
     LANGUAGE_PAIR = "language-pair"
     PROVIDER = "provider"
@@ -285,7 +285,7 @@ _FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one group cost. Only the *compared* calls have both prices, and so a *direct_pico*."""
+    """The cost of one group. Only the *compared* calls have both prices and a *direct_pico*."""
 
     group: dict[str, str]
     calls: int
@@ -305,14 +305,14 @@ class Spent:
 
     @property
     def saved_pico(self) -> int:
-        """What calls of their own would have cost more than the lane did."""
+        """The savings of batch processing over direct calls."""
         return self.direct_pico - self.compared_pico
 
 
 def sum_costs(
     tx: Tx, by: Iterable[By], since: datetime, until: datetime, org_id: str | None = None
 ) -> list[Spent]:
-    """What was spent from *since* to before *until*, the most expensive group first."""
+    """The cost from *since* to before *until*, the most expensive group first."""
     asked = tuple(by)
     rows = tx.many(
         SQL.sum_costs,

@@ -1,6 +1,6 @@
--- record_calls :many — one row for each call or item; a second pass over the same answers adds none
--- What the items of a batch have in common travels and is read once: on SQLite an item takes 48
--- microseconds and not 97.
+-- record_calls :many — one row per call or item; a repeat for the same answers adds none
+-- The common part of the items of a batch is sent and parsed once: on SQLite an item takes 48
+-- microseconds instead of 97.
 WITH common AS MATERIALIZED (
     SELECT * FROM {rows g: shared int, batch_id uuid, provider_batch_id text, kind text,
         job_type text, attempt int, account text, provider text, model text, model_billed text,
@@ -17,12 +17,12 @@ SELECT
     g.source_locale, g.target_locale, r.provider_request_id, r.input_tokens, r.cache_read_tokens,
     r.cache_write_short_tokens, r.cache_write_long_tokens, r.output_tokens, r.reasoning_tokens,
     r.cost_pico IS NOT NULL, r.cost_pico, r.direct_pico,
-    -- What has no price, or does not tell its tokens, may have cost what was reserved for it.
+    -- Without a price or a token count, the reserve is the maximum cost.
     CASE WHEN r.cost_pico IS NULL THEN coalesce(r.at_most_pico, (
         SELECT item.reserve_pico FROM holdfast.batch_item AS item
         WHERE item.batch_id = g.batch_id AND item.batch_item_index = r.batch_item_index)) END,
     g.price,
-    -- A provider's clock may be ahead: nothing has happened later than it was recorded.
+    -- A provider's clock may be ahead: no call is later than its record.
     CASE WHEN r.occurred_at < {now} THEN r.occurred_at ELSE {now} END, {now}
 FROM {rows r: shared int, org_id uuid, batch_item_index int, job_id uuid, provider_request_id text,
     input_tokens bigint, cache_read_tokens bigint, cache_write_short_tokens bigint,
@@ -33,7 +33,7 @@ WHERE TRUE
 ON CONFLICT (org_id, batch_id, batch_item_index, provider_batch_id, kind) DO NOTHING
 RETURNING provider, model, kind, is_priced;
 
--- sum_costs :many — crosses tenants: what was spent, by whatever somebody asks for
+-- sum_costs :many — crosses tenants: costs by the requested dimension
 SELECT
     CASE WHEN :by_org = 1 THEN org_id END AS org_id,
     CASE WHEN :by_provider = 1 THEN provider END AS provider,
@@ -56,7 +56,7 @@ SELECT
     sum(reasoning_tokens) AS reasoning_tokens,
     coalesce(sum(cost_pico), 0) AS cost_pico,
     coalesce(sum(at_most_pico), 0) AS at_most_pico,
-    -- Only what has both prices can be compared.
+    -- Only calls with both prices can be compared.
     sum(CASE WHEN cost_pico IS NOT NULL AND direct_pico IS NOT NULL THEN 1 ELSE 0 END) AS compared,
     coalesce(sum(CASE WHEN direct_pico IS NOT NULL THEN cost_pico END), 0) AS compared_pico,
     coalesce(sum(CASE WHEN cost_pico IS NOT NULL THEN direct_pico END), 0) AS direct_pico
@@ -66,7 +66,7 @@ WHERE occurred_at >= :since AND occurred_at < :until
 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
 ORDER BY cost_pico DESC, 1, 2, 3, 4, 5, 6, 7, 8;
 
--- sum_spent :many — what a tenant has spent today and may spend by what is on its way
+-- sum_spent :many — a tenant's cost of today, and the maximum cost of its open items
 SELECT
     r.org_id,
     (SELECT coalesce(sum(coalesce(spent.cost_pico, spent.at_most_pico, 0)), 0)
@@ -80,9 +80,9 @@ SELECT
     {now} AS now
 FROM {rows r: org_id uuid};
 
--- open_circuit :maybe — crosses tenants: nothing more is sent to an account; one that is open stays as it is
--- Each pause is four times as long as the one before. After :most refusals in a row nobody asks again
--- by themselves.
+-- open_circuit :maybe — crosses tenants: stop sending to an account; an open circuit is not changed
+-- Each pause is four times as long as the previous one. After :most refusals in a row there are no
+-- automatic probes.
 INSERT INTO holdfast.provider_account AS circuit (
     account, provider, error_code, http_status, times, opened_at, open_until)
 VALUES (:account, :provider, :error_code, :http_status, 1, {now}, {later(:first_ms)})
@@ -113,22 +113,22 @@ UPDATE holdfast.provider_account SET closed_at = {now}, probe_until = NULL
 WHERE closed_at IS NULL
   AND account IN (SELECT answered.account FROM {rows answered: account text});
 
--- find_open_circuits :many — crosses tenants: accounts that nothing is sent to just now
+-- find_open_circuits :many — crosses tenants: accounts with an open circuit
 SELECT account FROM holdfast.provider_account
 WHERE closed_at IS NULL AND (open_until > {now} OR probe_until > {now});
 
--- find_circuit :maybe — crosses tenants: whether an account has not answered since it said no
+-- find_circuit :maybe — crosses tenants: the circuit of an account that has not answered since its refusal
 SELECT account FROM holdfast.provider_account WHERE account = :account AND closed_at IS NULL;
 
--- take_probe :affected — crosses tenants: the pause is over, and whoever writes this makes the one call
+-- take_probe :affected — crosses tenants: the pause is over; reserve the one probe call
 UPDATE holdfast.provider_account SET probe_until = {later(:lease_ms)}
 WHERE account = :account AND closed_at IS NULL AND open_until <= {now}
   AND (probe_until IS NULL OR probe_until <= {now});
 
--- allow_probe :affected — crosses tenants: the pause is over now, because an operator says so
+-- allow_probe :affected — crosses tenants: an operator ends the pause
 UPDATE holdfast.provider_account SET open_until = {now}, opened_at = {now}, times = 1
 WHERE account = :account AND closed_at IS NULL;
 
--- list_circuits :many — crosses tenants: what an operator sees of every account that ever said no
+-- list_circuits :many — crosses tenants: every account that ever refused
 SELECT account, provider, error_code, http_status, times, opened_at, open_until, closed_at
 FROM holdfast.provider_account ORDER BY account;

@@ -1,4 +1,4 @@
-"""Declaring model work: a class becomes a job type of the lane, and the two runs exist."""
+"""Declare model work: register a class as a job type of batch processing, and its two runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ W = TypeVar("W")
 
 
 class BatchApplication(Application, Protocol):
-    """What the lane needs of the application that declares work for it."""
+    """The parts of the application that batch processing uses."""
 
     rng: random.Random | None
 
@@ -109,11 +109,11 @@ class Batching(BatchExtension):
     ) -> Callable[[W], W]:
         """Declare the decorated class as the work of *job_type*.
 
-        Its ``request(item)`` says what to ask for one item, its ``accept(item, reply)`` returns the
-        job's result. *route* is where the requests of this job type go; an enqueue may say
-        otherwise with ``routing_decision``. *stage* is what the only stage is called. *options* are
-        those of ``hf.job``: the statements of ``stores`` store the rows that ``accept`` returns
-        as :class:`ResultWithRows`, in the transaction that ends the jobs.
+        Its ``request(item)`` builds the request for one item, and its ``accept(item, reply)``
+        returns the job's result. *route* is the destination of the requests; an enqueue can
+        override it with ``routing_decision``. *stage* is the name of the only stage. *options* are
+        those of ``hf.job``: the statements of ``stores`` store the rows that ``accept`` returns as
+        :class:`ResultWithRows`, in the transaction that ends the jobs.
         """
         check_options(job_type, options)
         kind = self.app.registry.category(category)
@@ -165,7 +165,7 @@ class Batching(BatchExtension):
 
     @property
     def has_own_accounts(self) -> bool:
-        """True if the application passed accounts of its own."""
+        """True if the application passed its own accounts."""
         return self._accounts is not None and self._made_for is None
 
     def _perform(self, job: Context, payload: Mapping[str, Any]) -> Outcome:
@@ -194,7 +194,7 @@ class Batching(BatchExtension):
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """Freezes where a job's request goes, at enqueue."""
+    """Fixes the route of a job's request at enqueue."""
 
     batching: Batching
     own: Route | None
@@ -214,7 +214,7 @@ class Router:
         return Routed({**decision, **route.decision}, is_batched, route.max_attempts)
 
     def _decision(self, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """What the caller says, over what the job type says unless it names another provider."""
+        """The caller's decision, merged with the job type's unless it names another provider."""
         if given is not None and not isinstance(given, Mapping):
             raise ValueError("must be an object")
         own = {} if self.own is None else self.own.decision
@@ -234,7 +234,7 @@ def _check_kind(route: Route) -> None:
 
 
 def _check_way(route: Route, provider: CommonProviderSettings) -> None:
-    """Whether an account can be made for a route: the submitter would find out an hour later."""
+    """Check that a route has an account. Otherwise the submitter would fail an hour later."""
     from holdfast_llm.batch.accounts import adapter_of, is_same
     from holdfast_llm.provider.adapters import ADAPTERS
 
@@ -248,7 +248,7 @@ def _check_way(route: Route, provider: CommonProviderSettings) -> None:
         adapter_of(name, provider, route.adapter_kind)
     except ConfigError as exc:
         raise ValueError(f"cannot speak to {name!r}: {str(exc).rstrip('.')}") from exc
-    # Only a provider's own address says who is there; any other may be a server of any kind.
+    # Only a provider's own URL identifies it; any other may be a server of any kind.
     there = [
         adapter.kind
         for adapter in ADAPTERS.values()
@@ -268,7 +268,7 @@ def _check_category(job_type: str, category: Category) -> None:
 
 
 def _work_of(job_type: str, given: Any) -> BatchWork:
-    """The object whose methods are called; of a class, the one that it makes without arguments."""
+    """The work object; a class is instantiated without arguments."""
     try:
         work = given() if isinstance(given, type) else given
     except TypeError as exc:

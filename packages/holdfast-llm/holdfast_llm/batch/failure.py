@@ -1,16 +1,16 @@
-"""How a model request fails: beside the classes of holdfast.errors, those of the batch lane.
+"""Errors of model requests, in addition to the classes of holdfast.errors.
 
 * Transient
-  x BatchExpired     the provider's time was over before it ran
-  x BatchCanceled    its batch was canceled before it ran
-  x BatchFailed      its batch failed as a whole and says nothing of it
+  x BatchExpired     the provider did not run the item in time
+  x BatchCanceled    its batch was canceled before the item ran
+  x BatchFailed      its batch failed as a whole, without a cause for this item
 * Permanent
-  x PromptRefused    the provider calls the request itself wrong
+  x PromptRefused    the provider rejects the request itself
   x OutputTruncated  the answer was cut off at its limit
-  x OutputInvalid    the answer is not what was asked for
-  x AnswerNotTaken   there is an answer, and the application could not take it
+  x OutputInvalid    the answer does not match the request
+  x AnswerNotTaken   the application could not process the answer
   x ResultMissing    a finished batch has no answer for it
-  x ResultConflict   there are two answers for it, and they differ
+  x ResultConflict   it has two different answers
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ ERROR_CLASSES = (
 
 
 def is_defect(exc: BaseException) -> bool:
-    """Whether what was raised says nothing about the answer: a bug, or a wrong configuration.
+    """Whether the exception says nothing about the answer: a bug, or a wrong configuration.
 
-    An application that refuses an answer raises a Permanent failure.
+    An application rejects an answer by raising a Permanent failure.
     """
     return not isinstance(exc, Permanent) or isinstance(exc, (Defect, ConfigInvalid))

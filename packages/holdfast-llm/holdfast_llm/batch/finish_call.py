@@ -1,4 +1,4 @@
-"""The end of calls: written with the outcome of their jobs, or by whoever finds them open."""
+"""The end of direct calls, stored with the outcome of their jobs or by a maintenance pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SWEEP_LIMIT = 500
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
-    """What a call leaves to be written with the outcome of its job."""
+    """The rows of a call to store with the outcome of its job."""
 
     batch_id: str
     place: int
@@ -35,7 +35,7 @@ class FinishedCall:
 
     @property
     def end(self) -> dict[str, Any]:
-        """The end of the item."""
+        """The row that ends the item."""
         return _end(
             self.batch_id,
             self.place,
@@ -48,12 +48,12 @@ class FinishedCall:
 
 
 # The statements that store the end of calls with the outcomes of their jobs: the items, the ledger,
-# the groups that are complete, and the circuits of accounts that answered.
+# the completed groups, and the circuits of accounts that answered.
 CALL_STORES = (SQL.end_items, COST.record_calls, SQL.close_groups, COST.close_circuits)
 
 
 def with_call_stores(job_type: str, own: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """The statements of a job type whose jobs are calls: ours, then its own."""
+    """The statements of a job type with direct calls: CALL_STORES, then its own."""
     taken = {name for statement in CALL_STORES for name in statement.row_sets}
     for statement in own:
         if clash := sorted(statement.row_sets & taken):
@@ -65,7 +65,7 @@ def with_call_stores(job_type: str, own: tuple[Statement, ...]) -> tuple[Stateme
 
 
 def rows_of(called: FinishedCall, clock: Clock) -> dict[str, list[Any]]:
-    """The rows that the statements of CALL_STORES take for one call."""
+    """The parameters of CALL_STORES for one call."""
     row, shared = ledger_rows(called.prices, called.entry, clock.now())
     is_answered = called.item_outcome.state is ItemState.SUCCEEDED
     return {
@@ -86,7 +86,7 @@ class CallEndings:
         self.settings = resources.settings
         self.events = resources.events
 
-    # -- calls that nobody ended
+    # -- abandoned calls
 
     def end_abandoned(self, *, limit: int = SWEEP_LIMIT) -> int:
         """End calls whose worker is gone and whose job has moved on. Bounded and idempotent."""
@@ -105,7 +105,7 @@ class CallEndings:
         return found.total()
 
     def end_unknown(self, tx: Tx, rows: Sequence[Row]) -> Counter[str]:
-        """Record that nobody knows what became of these calls; how many at which account."""
+        """Record these calls with unknown outcome; return the number per account."""
         if not rows:
             return Counter()
         ends = [
@@ -140,13 +140,13 @@ class CallEndings:
         return Counter(entry.account for entry in entries)
 
     def report_unknown(self, calls: Counter[str], reason: str = "no_answer") -> None:
-        """Tell of calls that may have been paid for, by account."""
+        """Emit alerts for calls that may have been paid for, by account."""
         for account, count in sorted(calls.items()):
             self.events.emit(BatchAlert(None, account, BatchTrouble.UNKNOWN_CALL, reason, count))
 
 
 def count_abandoned(store: Store) -> int:
-    """Whether there is something to end; most looks find nothing."""
+    """Count abandoned calls; usually there are none."""
 
     def look(tx: Tx) -> int:
         return len(tx.many(SQL.list_abandoned, limit=1)) + len(tx.many(SQL.list_unclosed, limit=1))

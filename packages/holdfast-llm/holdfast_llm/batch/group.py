@@ -1,8 +1,8 @@
-"""Group: which requests go into one batch, what it is called, and when it is full. Pure.
+"""Group: assign requests to batches, name the batches, and enforce their limits. Pure.
 
-By default one batch holds one group: requests whose provider, model, versions, lane and locales are
-equal. With ``merge_groups`` groups of one account and model share a batch, and the items of a group
-stand together in it. Tenants share a batch only where every answer carries an echo.
+By default one batch holds one group: requests with equal provider, model, versions, lane and
+locales. With ``merge_groups``, groups of one account and model share a batch, and the items of a
+group are adjacent in it. Tenants share a batch only if every answer carries an echo.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.adapter import BatchTag, Limits
 from holdfast_llm.provider.route import Route
 
-# As long as any custom_id is, so that the size of a line is known before its place.
+# As long as any custom_id, so that the size of a line is known before its place.
 LONGEST_ID = "x" * 36
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def key_of(batch_id: str) -> str:
-    """What a batch is found by at the provider: its id in 26 lower-case letters and digits."""
+    """The tag of a batch at the provider: its id in 26 lower-case letters and digits."""
     return base64.b32encode(uuid.UUID(batch_id).bytes).decode().rstrip("=").lower()
 
 
 def batch_of(key: str) -> str | None:
-    """The batch that a key names; None if it is none of ours."""
+    """The batch id of a tag; None if it is not a tag of Holdfast."""
     try:
         found = uuid.UUID(bytes=base64.b32decode(key.upper() + "======"))
     except ValueError:
         return None
-    # Several texts may mean the same bytes: only one of them is ours.
+    # Several texts decode to the same bytes; only the canonical one is ours.
     return str(found) if key_of(str(found)) == key else None
 
 
 def name_of(batch_id: str, attempt: int, environment: str) -> BatchTag:
-    """How a batch is called at the provider on its create number *attempt*."""
+    """The name of a batch at the provider for create number *attempt*."""
     return BatchTag(key_of(batch_id), attempt, environment)
 
 
 def secret_of(key: str, account_key: str) -> bytes:
-    """What signs the names of items: the deployment's key, or one made of the account's name."""
+    """The key that signs custom ids: the deployment's key, or one derived from the account."""
     return (key or f"hf1:{account_key}").encode()
 
 
 def custom_id(secret: bytes, batch_id: str, index: int, job_id: str, attempt: int) -> str:
-    """What an item is called at the provider: nobody's id, and bound to its place and its job."""
+    """The id of an item at the provider, bound to its place and its job. It reveals no id."""
     said = f"{batch_id}|{index}|{job_id}|{attempt}".encode()
     mac = hmac.new(secret, said, hashlib.sha256).hexdigest()[:8]
     return f"hf1_{key_of(batch_id)[:16]}_{_base36(index)}_{mac}"
@@ -66,27 +66,27 @@ def _base36(number: int) -> str:
 
 
 def unit_of_item(job: Claimed) -> str:
-    """What must not be paid for twice: the job's execution unit, or the job itself."""
+    """The unit that must not be paid for twice: the job's execution unit, or the job itself."""
     return job.unit_key or job.id
 
 
 @dataclass(frozen=True, slots=True)
 class BatchKey:
-    """What all items of one batch have in common."""
+    """The common properties of all items of one batch."""
 
     account: str
     provider: str
     adapter_kind: str
     model: str
     group_key: str
-    # At most so many items, where one of them may be why its last batch failed.
+    # The maximum number of items, if one of them may have made its last batch fail.
     most_items: int | None = None
-    # Whose batch it is, where an answer could not be told from another tenant's.
+    # The tenant, if answers cannot be distinguished between tenants.
     org_id: str | None = None
 
     @property
     def reserve(self) -> tuple[str, str]:
-        """Whose enqueued tokens a batch takes."""
+        """The account and model whose enqueued tokens a batch uses."""
         return self.account, self.model
 
 
@@ -98,7 +98,7 @@ def batch_key_of(
     most_items: int | None = None,
     org_id: str | None = None,
 ) -> BatchKey:
-    """The batch that a request belongs into."""
+    """The key of the batch that a request belongs to."""
     shared = Route(route.provider, route.adapter_kind, route.model) if merge else route
     return BatchKey(
         account.key,
@@ -122,7 +122,7 @@ def smaller_batch_size(items: int, attempts: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A request that is ready to be placed: how large it is and what it may cost, not its text."""
+    """A request that is ready to be placed: its size and its maximum cost, without its text."""
 
     job: Claimed
     key: BatchKey
@@ -141,7 +141,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A batch that may take more items."""
+    """A batch that may accept more items."""
 
     id: str
     key: BatchKey
@@ -151,7 +151,7 @@ class Draft:
     input_tokens: int = 0
 
     def takes(self, wanted: Wanted) -> bool:
-        """Whether there is room for one more."""
+        """Whether it has room for one more."""
         limits = wanted.limits
         most = min(limits.max_items, self.key.most_items or limits.max_items)
         return self.items < most and self.bytes + wanted.size <= limits.max_bytes
@@ -176,18 +176,18 @@ class Placed:
 
 @dataclass(slots=True)
 class Placement:
-    """Where the requests of one page go: some start new batches, some fill others up."""
+    """The places of the requests of one page, in new and existing batches."""
 
     placed: list[Placed] = field(default_factory=list)
     overflow: list[Wanted] = field(default_factory=list)
-    # The batches that may take more, and those that are full, each as it is after this page.
+    # The batches that accept more items, and the full ones, as they are after this page.
     drafts: dict[BatchKey, Draft] = field(default_factory=dict)
     full: list[Draft] = field(default_factory=list)
     begun: set[str] = field(default_factory=set)
 
     @property
     def changed(self) -> list[Draft]:
-        """The batches that got an item."""
+        """The batches that received an item."""
         touched = {place.batch_id for place in self.placed}
         return [draft for draft in (*self.full, *self.drafts.values()) if draft.id in touched]
 
@@ -198,9 +198,9 @@ def place(
     taken: Mapping[tuple[str, str], int],
     ids: Iterator[str],
 ) -> Placement:
-    """Give every request its place in a batch, as far as the account's tokens reach.
+    """Place every request in a batch, up to the token limit of the account.
 
-    *taken* are the tokens that the batches under way of an account and model take already.
+    *taken* are the tokens that open batches of an account and model use already.
     """
     found = Placement(drafts=dict(drafts))
     left: dict[tuple[str, str], int] = {}

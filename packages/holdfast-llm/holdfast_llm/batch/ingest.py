@@ -1,7 +1,7 @@
-"""Ingest: answers become outcomes, a group at a time, each group in one transaction.
+"""Ingest: turn answers into outcomes, in groups of one transaction each.
 
-A group of any size is a fixed number of statements: the items, their ledger rows, and what settle
-writes. An answer goes to the job that its item was made for and to no other; an item ends once.
+A group of any size takes a fixed number of statements: the items, their ledger rows, and those of
+settle. An answer belongs to exactly one job, and an item ends once.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ SQL = Statements("holdfast_llm.batch", "collect.sql")
 # The columns of find_items and list_open before those of the job.
 _ITEM_COLUMNS = 12
 JOB_ENDED = "job_ended"
-# Why an item stays open whose answer is kept: the application's code failed on it.
+# Why an item stays open although its answer is kept: the application's code failed on it.
 HELD = "accept_failed"
 
 
 def _answered(items: Sequence[Found], asked: Mapping[str, ItemAnswer]) -> Iterator[Claimed]:
-    """The jobs whose answers the application is going to see."""
+    """The jobs whose answers are passed to the application."""
     for item in items:
         is_shown = item.state == ItemState.OPEN and isinstance(asked[item.custom_id].answer, Reply)
         if item.job is not None and is_shown:
@@ -60,12 +60,12 @@ def _answered(items: Sequence[Found], asked: Mapping[str, ItemAnswer]) -> Iterat
 
 
 class CrossWired(Exception):
-    """An answer is another item's: the batch was left to an operator."""
+    """An answer belongs to another item: the batch was held for an operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An item as it stands, and its job if that still waits for it."""
+    """An item as stored, and its job if that still waits for it."""
 
     place: int
     custom_id: str
@@ -89,7 +89,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An item, what was said to it, and what becomes of its job if it still waits."""
+    """An item, its answer, and the outcome of its job if it still waits."""
 
     item: Found
     answer: Answer
@@ -100,18 +100,18 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A paid answer whose result cannot be committed now: its item, its line, and why."""
+    """A paid answer whose result cannot be committed now: its item, its line, and the reason."""
 
     item: Found
     line: bytes = field(repr=False)
     error_class: str
-    # Whether only other code of the application helps; otherwise it is tried again by itself.
+    # Whether the application's code must change; otherwise it is retried automatically.
     is_defect: bool
 
 
 @dataclass(slots=True)
 class Ingest:
-    """The answers of one batch on their way to its jobs."""
+    """Processes the answers of one batch."""
 
     resources: BatchResources
     leases: BatchLeases
@@ -121,14 +121,14 @@ class Ingest:
     actor: Actor
     prices: Prices
     counts: RunCounts
-    # What the result lines were: known, unknown, unreadable, again, conflicting; dropped, where the
-    # job was canceled; unserved, where the job type is not declared in this process.
+    # Result lines by status: known, unknown, unreadable, again, conflicting; dropped if the job was
+    # canceled; unserved if the job type is not declared in this process.
     lines: Counter[str] = field(default_factory=Counter)
-    # The places of items that stay open although they are answered: nobody here can take them now.
+    # The places of items that are answered but cannot be processed here now.
     waiting: set[int] = field(default_factory=set)
-    # Those of them that wait for other code of the application.
+    # Those of them that wait for a code change of the application.
     held: set[int] = field(default_factory=set)
-    # Whether answers that are held are shown to the application again.
+    # Whether held answers are passed to the application again.
     retries_held: bool = False
     mentions: Mentions = field(init=False)
 
@@ -136,7 +136,7 @@ class Ingest:
         self.mentions = Mentions(self.batch.items)
 
     def weigh(self, answers: Sequence[ItemAnswer]) -> list[End]:
-        """What a group of answers means; those of items that have ended already change nothing."""
+        """Evaluate a group of answers; items that have ended already are not changed."""
         if not answers:
             return []
         asked = {answer.custom_id: answer for answer in answers}
@@ -180,9 +180,9 @@ class Ingest:
     def weigh_silence(
         self, items: Sequence[Found], failure: Failure, named: Collection[int] = ()
     ) -> list[End]:
-        """What it means for each of these items that no answer speaks of it.
+        """Evaluate items without an answer.
 
-        *named* are the places of those that are called the reason why their batch failed.
+        *named* are the places of those that the provider names as the cause of the batch failure.
         """
         ends = []
         for item in items:
@@ -208,7 +208,7 @@ class Ingest:
     def _item_outcome(
         self, item: Found, answer: Answer, judge: Callable[[Claimed], ItemOutcome]
     ) -> ItemOutcome | None:
-        """What the answer means; None where this process cannot say and another perhaps can."""
+        """Evaluate an answer; None if this process cannot, but another may."""
         job = item.job
         if job is None:
             self.lines["dropped"] += 1
@@ -219,7 +219,7 @@ class Ingest:
         return None
 
     def _mark(self, places: Sequence[int]) -> None:
-        """The batch says something else than it did: what is on record stays and is doubted."""
+        """Mark items whose results have changed. The recorded outcome stays."""
 
         def work(tx: Tx) -> None:
             self.leases.hold_in(tx, self.batch)
@@ -230,7 +230,7 @@ class Ingest:
         self.lines["conflicting"] += len(places)
 
     def _hold(self, kept: Sequence[Held]) -> None:
-        """Keep answers that cannot be committed now: they are paid for, and not asked for again."""
+        """Keep paid answers that cannot be committed now, so that they are not requested again."""
         batch, settings = self.batch, self.resources.settings
         rows = [_kept_row(batch, one, settings.batch.key) for one in kept if one.line]
         marks = [_held_row(batch, one) for one in kept if one.is_defect]
@@ -247,10 +247,10 @@ class Ingest:
         self.waiting.update(one.item.place for one in kept)
         self.held.update(one.item.place for one in kept if one.is_defect)
 
-    # -- writing
+    # -- storing
 
     def finish(self, ends: Sequence[End]) -> None:
-        """Write a group. If an answer is another item's, only those that are, and no more."""
+        """Store a group. If an answer belongs to another item, store only the correct ones."""
         crossed = [end for end in ends if end.item_outcome.is_cross_wired]
         if crossed:
             self._write(crossed, is_crossed=True)
@@ -263,7 +263,7 @@ class Ingest:
             self._write_apart(ends)
 
     def _write_apart(self, ends: Sequence[End]) -> None:
-        """Write a group; an item that the database or the application refuses is alone with it."""
+        """Store a group; an item that the database or the application refuses is isolated."""
         try:
             self._write(ends)
         except (StoreDown, StoreBusy, BatchLost):
@@ -279,7 +279,7 @@ class Ingest:
             self._refused(ends[0], ends[0].item.job, exc)
 
     def _refused(self, end: End, job: Claimed, exc: Exception) -> None:
-        """An outcome cannot be written: its answer is held, unless the application refuses it."""
+        """Handle an outcome that cannot be stored: hold the answer, unless it is rejected."""
         said: Exception = exc
         if isinstance(exc, StoreError):
             said = RowInvalid(refused=verb_of(end.item_outcome.outcome))
@@ -289,7 +289,7 @@ class Ingest:
             self._write([_dead(end, fault)])
             return
         if not is_retryable(exc):
-            # What the answer was for may have gone in the meantime, such as an erased text.
+            # The data of the answer may be gone in the meantime, such as an erased text.
             again = self._answered(end.item, end.answer, self.loader.load([job]), job)
             if isinstance(again.outcome, Dead) and not again.is_held and not again.may_wait:
                 self._write([replace(end, item_outcome=again)])
@@ -345,7 +345,7 @@ class Ingest:
     def _tell(
         self, settled: Sequence[Settled], recorded: Recorded, stopped: Failure | None
     ) -> None:
-        """After commit: counts for the run, and events for whoever subscribed."""
+        """After the commit: update the counts of the run and emit events."""
         batch, events = self.batch, self.resources.events
         for one in settled:
             if not one.lease_held:
@@ -367,7 +367,7 @@ class Ingest:
 
 
 def _dropped(answer: Answer) -> ItemOutcome:
-    """Nobody waits for the answer: it is known, paid for, and not kept."""
+    """The outcome of an answer that no job waits for: recorded and billed, not kept."""
     if isinstance(answer, Reply):
         state = ItemState.SUCCEEDED
     else:
@@ -412,6 +412,6 @@ def _row(batch: BatchLease, end: End) -> dict[str, Any]:
         "error_class": end.item_outcome.error_class,
         "error_code": end.item_outcome.error_code,
         "provider_request_id": (end.answer.provider_request_id or "")[:200] or None,
-        # As the provider tells it, for each item; nothing stands in for what it does not tell.
+        # As the provider reports it per item; missing values stay missing.
         "finished_at": None if finished is None else write_instant(finished),
     }

@@ -1,7 +1,7 @@
-"""The outcome of an item: what an answer of a batch or of a direct call means for its job.
+"""The outcome of an item: the meaning of a batch or direct-call answer for its job.
 
-An answer is read, checked against the schema and the echo that were asked for, and then shown to
-the application. Nothing is written here.
+An answer is parsed, checked against the requested schema and echo, and then passed to the
+application. This module writes nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NO_CODE = "none"
 
 
 class ItemState(StrEnum):
-    """What became of an item."""
+    """The state of an item."""
 
     OPEN = "open"
     SUCCEEDED = "succeeded"
@@ -70,12 +70,11 @@ class ItemState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ItemOutcome:
-    """What becomes of a job, and what is written down of its item.
+    """The outcome of a job, and the stored fields of its item.
 
-    *stops_account* is the failure for which nothing more may go to the account for a while.
-    *may_wait* says that the same answer may be taken later: what failed is ours or the
-    application's and may pass. The outcome is for whoever cannot wait; asking again would be paid
-    for again.
+    *stops_account* is the failure that pauses the account. *may_wait* says that the same answer may
+    be processed later, because the failure is not the answer's and may pass. The outcome applies if
+    waiting is not possible; a new request would be paid again.
     """
 
     outcome: Outcome
@@ -85,12 +84,12 @@ class ItemOutcome:
     is_cross_wired: bool = False
     stops_account: Failure | None = None
     may_wait: bool = False
-    # The application's code is at fault, not the answer: it is kept for the code that mends it.
+    # The application's code failed, not the answer: the answer is kept until the code is fixed.
     is_held: bool = False
 
 
 class _Wrong(OutputInvalid):
-    """The answer is no good; *code* says in which way."""
+    """The answer is invalid; *code* says how."""
 
     def __init__(self, code: str, **context: int | str) -> None:
         super().__init__("", code=code, **context)
@@ -115,9 +114,9 @@ class OutcomeRules:
         asked_hash: str | None = None,
         loaded: Loaded | None = None,
     ) -> ItemOutcome:
-        """What *answer* means for *job*; *echo* is what it had to repeat, if anything.
+        """Evaluate *answer* for *job*; *echo* is the text that it had to repeat, if any.
 
-        *asked_hash* is that of the schema it was asked for, where that is known.
+        *asked_hash* is the hash of the requested schema, if known.
         """
         if isinstance(answer, Failure):
             return self.of_failure(job, answer)
@@ -140,7 +139,7 @@ class OutcomeRules:
         return ItemOutcome(outcome, ItemState.SUCCEEDED)
 
     def of_reuse(self, job: Claimed, item: Item) -> Outcome | None:
-        """The outcome of a job whose work knows the answer already. None: the provider is asked."""
+        """The outcome of a job with a known result; None if the provider must be called."""
         handler = self.registry.get(job.job_type)
         known = getattr(handler.work, "reuse", None)
         value = None if known is None else known(item)
@@ -152,10 +151,10 @@ class OutcomeRules:
     # -- failures
 
     def of_failure(self, job: Claimed, failure: Failure) -> ItemOutcome:
-        """What a failure in our words means for a job."""
+        """The outcome of a job after a failure."""
         code = safe_code(failure.code)
         if failure.kind is FailureKind.CAPACITY:
-            # Longer than usual where the provider asks for it.
+            # Longer if the provider requests it.
             pause = max(self.resources.overflow_seconds, failure.retry_after or 0.0)
             return ItemOutcome(Released("capacity", ms(pause)), ItemState.NOT_RUN, error_code=code)
         if failure.kind is FailureKind.ACCOUNT:
@@ -176,10 +175,10 @@ class OutcomeRules:
     def of_batch_failure(
         self, job: Claimed, failure: Failure, *, items: int, is_named: bool | None = None
     ) -> ItemOutcome:
-        """What the failure of a whole batch of so many *items* means for the job of one of them.
+        """The outcome of one job after its whole batch of *items* failed.
 
-        An item that was not alone may not be the reason, so the failure never ends its job. Where
-        the provider names items it costs no attempt; *is_named* is None where it names none.
+        An item that was not alone may not be the cause, so the failure never ends its job. If the
+        provider names items, it does not count as an attempt; *is_named* is None if it names none.
         """
         found = self.of_failure(job, failure)
         if items == 1 or found.error_class != BatchFailed.error_class:
@@ -194,21 +193,21 @@ class OutcomeRules:
 
 MISSING = "missing_result"
 CONFLICT = "conflicting_result"
-# An item of a batch that failed as a whole, and whether the provider calls it the reason.
+# An item of a batch that failed as a whole, and whether the provider names it as the cause.
 BATCH_FAILED = "batch_failed"
 NAMED = "named_line"
 NOT_NAMED = "other_line"
 
 
 def class_of(failure: Failure) -> type[JobFailure]:
-    """Our class for a failure: the one place where providers' words become ours."""
+    """The exception class of a failure. This is the only mapping from provider errors."""
     match failure.kind:
         case FailureKind.TRANSIENT:
             return _transient(failure)
         case FailureKind.NOT_RUN:
             return _not_run(failure.code)
         case FailureKind.CAPACITY | FailureKind.ACCOUNT:
-            # Neither becomes a job's failure; whoever tells of it says this.
+            # Neither fails a job; this class is used in reports only.
             return RateLimited
         case FailureKind.INVALID:
             return PromptRefused
@@ -261,10 +260,9 @@ def _state_of(failure: Failure) -> ItemState:
 
 
 def _thrown(exc: BaseException, job: Claimed, stage: Stage) -> ItemOutcome:
-    """What an exception of the application's code, or of ours, means.
+    """The outcome of an exception in the application's code or in Holdfast.
 
-    Neither a retry, a snooze nor a lost lease is an answer to an answer: each would pay for it
-    again.
+    A retry, a snooze or a lost lease is not accepted as a result: each would pay again.
     """
     fault = fault_of(exc, stage=stage.name, attempt=job.attempt)
     if is_retryable(exc):
@@ -293,12 +291,12 @@ def _stage(handler: Handler, job: Claimed) -> Stage:
 
 @lru_cache(maxsize=1_024)
 def safe_code(code: str) -> str:
-    """A provider's code as it may be stored: a word, or the hash of what is none."""
+    """A provider's code in a storable form: the code itself, or a hash of invalid text."""
     return str(safe_context({"code": code})["code"])[:64] if code else NO_CODE
 
 
 def error_of(outcome: Outcome) -> str | None:
-    """The error class that an outcome is charged under."""
+    """The error class of an outcome."""
     return outcome.fault.error_class if isinstance(outcome, (Dead, Retry)) else None
 
 
@@ -329,13 +327,13 @@ def _read(reply: Reply, request: Request, echo: str, asked_hash: str | None) -> 
 
 
 def schema_hash(request: Request) -> str:
-    """By what the schema of a request that goes out is told from another."""
+    """A hash that identifies the schema of a sent request."""
     text = "" if request.schema is None else _SCHEMA.encode(request.schema)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_reply(reply: Reply, request: Request, echo: str) -> Reply:
-    """The reply with what was asked for, without its echo; raises OutputInvalid for any other."""
+    """The parsed reply without its echo. Raises OutputInvalid for an invalid reply."""
     if request.schema is None and not echo:
         return _plain(reply, reply.text)
     data = _decode(reply.text)
@@ -361,7 +359,7 @@ def _decode(text: str) -> Any:
     except (ValueError, RecursionError):
         raise _Wrong("not_json") from None
     if "\\u" in text or not text.isascii():
-        # Only an escape or a stray half of a pair can bring what a database cannot hold.
+        # Only an escape or an unpaired surrogate can produce text that a database cannot store.
         _check_storable(text, data)
     return data
 
@@ -382,10 +380,10 @@ def _check_storable(text: str, value: Any) -> None:
 
 
 def _without_echo(data: Any, name: str, echo: str) -> Any:
-    """The answer without the echo that it must carry.
+    """Remove and check the echo of an answer.
 
-    Another word of the same form is another item's: the answer is somebody else's. What is no
-    echo at all is only a bad answer.
+    A different echo of the same form means that the answer belongs to another item. Anything else
+    is just an invalid answer.
     """
     said = data.get(name) if isinstance(data, dict) else None
     if said != echo:
@@ -401,18 +399,18 @@ def _validate(schema: Mapping[str, Any], data: Any) -> None:
     try:
         validate(data)
     except JsonSchemaException as exc:
-        # The rule is a word of JSON Schema; the rest of the message quotes the answer.
+        # The rule is a JSON Schema keyword; the rest of the message quotes the answer.
         raise _Wrong("schema", rule=str(getattr(exc, "rule", None) or NO_CODE)) from None
     except RecursionError:
         raise _Wrong("schema", rule="depth") from None
 
 
-# By its text, not by its identity: an application may change a schema that it used before.
+# Cached by text, not by identity: an application may modify a schema object.
 _SCHEMA = json.JSONEncoder(allow_nan=False)
 
 
 def validator_for(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """The check of a JSON schema. SchemaInvalid if it cannot be one."""
+    """Return the validator of a JSON schema. Raises SchemaInvalid."""
     try:
         text = _SCHEMA.encode(dict(schema))
     except (TypeError, ValueError, RecursionError):
@@ -422,9 +420,9 @@ def validator_for(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
 
 @lru_cache(maxsize=256)
 def validator_of(schema: str) -> Callable[[Any], Any]:
-    """The check of a JSON schema, given as text. SchemaInvalid if it cannot be one.
+    """Return the validator of a JSON schema given as text. Raises SchemaInvalid.
 
-    A schema that refers to another address is refused; nothing is fetched.
+    A schema that refers to another URL is refused; nothing is fetched.
     """
     import fastjsonschema
 
@@ -437,7 +435,7 @@ def validator_of(schema: str) -> Callable[[Any], Any]:
     except SchemaInvalid:
         raise
     except Exception as exc:
-        # The library has one error for some mistakes, and falls over the others.
+        # The library raises its own error for some mistakes, and crashes on others.
         raise _unusable(str(exc) or type(exc).__name__) from None
     return found
 

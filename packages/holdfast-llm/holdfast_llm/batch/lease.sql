@@ -56,7 +56,7 @@ RETURNING id, account, provider, adapter_kind, model, group_key, state, items, b
           deadline_at, cancel_requested_at, submitted_at, ended_at, next_at, fence, created_at,
           {now} AS now;
 
--- lease_kept :maybe — crosses tenants: a batch whose kept answers an operator takes up
+-- lease_kept :maybe — crosses tenants: a batch whose kept answers an operator processes
 UPDATE holdfast.provider_batch
 SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
     updated_at = {now}
@@ -68,7 +68,7 @@ RETURNING id, account, provider, adapter_kind, model, group_key, state, items, b
           deadline_at, cancel_requested_at, submitted_at, ended_at, next_at, fence, created_at,
           {now} AS now;
 
--- lease_orphan_files :maybe — crosses tenants: a finished batch that may have left an input behind
+-- lease_orphan_files :maybe — crosses tenants: a finished batch that may have left an input file
 UPDATE holdfast.provider_batch
 SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence + 1,
     next_at = {later(:pause_ms)}, updated_at = {now}
@@ -118,7 +118,7 @@ UPDATE holdfast.provider_batch
 SET lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
 WHERE id = :id AND fence = :fence AND state = :was;
 
--- quarantine_batch :affected — crosses tenants: only an operator takes it from there
+-- quarantine_batch :affected — crosses tenants: only an operator can release it
 UPDATE holdfast.provider_batch
 SET scanned_at = CASE WHEN state = 'creating' THEN {now} ELSE scanned_at END,
     state = 'quarantined', error_class = :error_class, error_code = :error_code,

@@ -1,4 +1,4 @@
-"""List prices that come with Holdfast, with the page and the day that they are from."""
+"""List prices that come with Holdfast, with their source page and date."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast_llm.provider.route import ExecutionMode
 from holdfast_llm.settings import PriceSettings
 
 STALE_AFTER = timedelta(days=90)
-"""After so long a list price has to be read again at its source."""
+"""The age after which a list price must be checked again."""
 
 _CLASSES = ("input", "cache_read", "cache_write_short", "cache_write_long", "output")
 
 
 @dataclass(frozen=True, slots=True)
 class ListPrices:
-    """The prices of one provider, and where and when they were read."""
+    """The prices of one provider, with source and date."""
 
     provider: str
     source: str

@@ -1,7 +1,7 @@
-"""Load: what an application keeps in its own tables for jobs, one read for all jobs of a type.
+"""Load application data for jobs, with one read for all jobs of a type.
 
-A job's row holds ids only. The text that its request is made of lies in the application's tables;
-it is read when a page is worked on, and forgotten with it.
+A job's row holds ids only. The text of its request is in the application's tables. It is read for
+each page and not kept.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from holdfast_llm.provider.request import Request
 
 @dataclass(frozen=True, slots=True)
 class NotLoaded:
-    """The application's own code failed on a job; whoever builds its item meets the error."""
+    """The application's load failed for a job; the error is raised when its item is built."""
 
     error: Exception
 
 
 Loaded = dict[str, Any]
-"""What was loaded, by job id. A job that is not in it has nothing to load."""
+"""The loaded data by job id. A job that is missing has nothing to load."""
 
 
 class ItemLoader:
-    """Loads what applications keep in their own tables for jobs."""
+    """Loads application data for jobs."""
 
     def __init__(self, resources: BatchResources) -> None:
         self.resources = resources
@@ -39,7 +39,7 @@ class ItemLoader:
         self.registry = resources.registry
 
     def load(self, jobs: Iterable[Claimed]) -> Loaded:
-        """What the job types load for these jobs. One failing load does not affect other jobs."""
+        """Load the data of these jobs. A failing load does not affect other jobs."""
         by_type: dict[str, list[Claimed]] = defaultdict(list)
         for job in jobs:
             handler = self.registry.handlers.get(job.job_type)
@@ -64,7 +64,7 @@ class ItemLoader:
 
 
 def item_of(job: Claimed, loaded: Loaded) -> Item:
-    """The item of a job, with what was loaded for it; raises what its loading met."""
+    """The item of a job with its loaded data. Raises the error of its load."""
     given = loaded.get(job.id)
     if isinstance(given, NotLoaded):
         raise given.error
@@ -72,9 +72,9 @@ def item_of(job: Claimed, loaded: Loaded) -> Item:
 
 
 def request_again(handler: Handler, item: Item) -> Request:
-    """The request of an item whose answer is there. Raises a Defect where it cannot be built now.
+    """Build the request of an answered item again. Raises a Defect if that fails.
 
-    It could be built when it was sent: since then the code has changed, and not the item.
+    The request was built before, so the code has changed since, not the item.
     """
     try:
         found: Request = handler.work.request(item)

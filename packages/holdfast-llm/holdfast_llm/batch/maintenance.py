@@ -1,7 +1,7 @@
-"""Maintenance of batch processing: claims that no batch has, and rows whose time is over.
+"""Maintenance of batch processing: stale claims without a batch, and expired rows.
 
-What was handed to a provider is kept as long as jobs are in general, counted from its end. What it
-cost is kept for ever. Every pass is bounded, and safe to run twice, anywhere.
+Batches are kept as long as jobs, counted from their end. Costs are kept forever. Every pass is
+bounded and idempotent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SQL = Statements("holdfast_llm.batch", "maintenance.sql")
 
 
 def maintain_batches(store: Store, settings: Settings, events: Events) -> None:
-    """One pass; with nothing to do it is one statement."""
+    """Run one pass; without work it takes one statement."""
     retention = settings.retention
     keep_ms = ms(timedelta(days=retention.keep_days))
     steps = store.one(SQL.find_maintenance, keep_ms=keep_ms)
@@ -34,11 +34,11 @@ def maintain_batches(store: Store, settings: Settings, events: Events) -> None:
 
 
 def prune_batches(store: Store, retention: RetentionSettings, *, limit: int) -> int:
-    """Delete items of batches whose retention is over, at most *limit*; then the empty batches.
+    """Delete at most *limit* items of expired batches; then the empty batches.
 
-    A batch of many items goes a piece at a time. One whose files are still at the provider stays.
-    Kept answers are deleted when their own retention has passed.
-    """
+            A large batch is deleted in pieces. A batch with files at the provider is kept. Kept answers
+        have their own retention.
+        """
     keep_ms = ms(timedelta(days=retention.keep_days))
 
     def work(tx: Tx) -> int:

@@ -1,6 +1,6 @@
--- What keeps the tables of batch processing healthy.
+-- Maintenance of the tables of batch processing.
 
--- find_maintenance :one — crosses tenants: 1 for every step that has something to do
+-- find_maintenance :one — crosses tenants: 1 for every step that has work
 SELECT
     (SELECT 1 FROM holdfast.job AS job
      WHERE job.state = 'processing' AND job.lease_expires_at < {now} AND job.limit_key = '~batch'
@@ -17,9 +17,9 @@ SELECT
            AND batch.updated_at < {later(-CAST(:keep_ms AS bigint))}
          ORDER BY batch.updated_at LIMIT 1)) AS prune;
 
--- find_stale :many — crosses tenants: claims of the batch lane that are over and in no batch
--- What may be in a provider's batch is not stale: only the recovery of that batch may give it back,
--- or the same request would be paid for twice. Nothing here waits for a row or an execution unit.
+-- find_stale :many — crosses tenants: expired claims of batch jobs that are in no batch
+-- A job that may be in a provider's batch is not stale: only the recovery of that batch may release
+-- it, or the request would be paid for twice. This waits for no row lock or execution unit.
 SELECT id, org_id, project_id, job_type, category, actor_type, actor_id, request_id,
        correlation_id, idempotency_key, payload, priority, unit_key, scheduled_for, traceparent,
        routing_decision, replay_of, created_at, queue, stage, pipeline_version, attempt_count,
@@ -37,11 +37,11 @@ ORDER BY lease_expires_at
 LIMIT :limit
 {skip_held(job)};
 
--- forget_answers :affected — crosses tenants: what was kept for jobs that were canceled
+-- forget_answers :affected — crosses tenants: kept answers of canceled jobs
 DELETE FROM holdfast.batch_answer
 WHERE (org_id, job_id) IN (SELECT jobs.org_id, jobs.job_id FROM {rows jobs: org_id uuid, job_id uuid});
 
--- prune_items :affected — crosses tenants: items of batches that are over, a piece at a time
+-- prune_items :affected — crosses tenants: items of ended batches, in pieces
 DELETE FROM holdfast.batch_item
 WHERE (batch_id, batch_item_index) IN (
     SELECT item.batch_id, item.batch_item_index
@@ -52,7 +52,7 @@ WHERE (batch_id, batch_item_index) IN (
       AND batch.updated_at < {later(-CAST(:keep_ms AS bigint))} AND item.is_open = 0
     LIMIT :limit);
 
--- prune_answers :affected — crosses tenants: raw lines of paid answers that were kept for long enough
+-- prune_answers :affected — crosses tenants: raw lines of paid answers after their retention
 DELETE FROM holdfast.batch_answer
 WHERE (batch_id, batch_item_index) IN (
     SELECT batch_id, batch_item_index FROM holdfast.batch_answer
@@ -60,7 +60,7 @@ WHERE (batch_id, batch_item_index) IN (
     ORDER BY expires_at
     LIMIT :limit);
 
--- prune_batches :affected — crosses tenants: batches that are over and have no item left
+-- prune_batches :affected — crosses tenants: ended batches without items
 DELETE FROM holdfast.provider_batch AS batch
 WHERE batch.state IN ('collected', 'released')
   AND (batch.files_deleted_at IS NOT NULL OR batch.execution_mode = 'async')

@@ -1,8 +1,8 @@
-"""Micro-batches: calls that are alike are written down and sent together, each on its own.
+"""Micro-batches: similar direct calls are stored together and sent separately.
 
-A micro-batch is a group, not a prompt: every job keeps a request, a timeout, an outcome and a
-transaction of its own. What a group shares is its id, its connections and its account's circuit.
-Whoever comes first forms it; those who are on their way when it is formed are in it.
+A micro-batch is a group, not a prompt: every job keeps its own request, timeout, outcome and
+transaction. A group shares its id, its connections and its account's circuit. The first call forms
+it; calls that are arriving at that moment join it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.reply import Failure
 from holdfast_llm.provider.route import Route
 
-# What a group may hold in memory while it is formed.
+# The memory limit of a group while it is formed.
 MAX_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class Slot:
-    """One job that is about to be called for."""
+    """One job that is about to be called."""
 
     job: Claimed
     route: Route
@@ -34,32 +34,32 @@ class Slot:
     size: int
     reserve_pico: int | None
     loaded: Loaded = field(default_factory=dict)
-    # Set when the group is written down: its place in it, or why it must not be called.
+    # Set when the group is stored: its place, or the reason why it must not be called.
     place: int | None = None
     refused: Released | BaseException | None = None
 
     @property
     def key(self) -> tuple[str, str]:
-        """Members with the same key may be in one group."""
+        """Slots with the same key may share a group."""
         return self.account.key, self.route.group_key
 
 
 @dataclass(slots=True)
 class Group:
-    """Members with one key, and what they share."""
+    """Slots with one key, and their shared state."""
 
     batch_id: str = ""
     slots: list[Slot] = field(default_factory=list)
     size: int = 0
     is_closed: bool = False
-    # What one of them heard of the account: the others need not hear it, too.
+    # An account error of one call. The others are not sent.
     stopped_by: Failure | None = None
     error: BaseException | None = None
     is_written: bool = False
 
 
 class Batcher:
-    """Forms groups out of the calls that the threads of one process are about to make."""
+    """Groups the calls that the threads of one process are about to make."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -68,7 +68,7 @@ class Batcher:
 
     @contextmanager
     def arriving(self) -> Iterator[Callable[[], None]]:
-        """Say that a call is on its way. Call what is yielded when it has arrived."""
+        """Announce an arriving call. Call the yielded function when it has arrived."""
         is_here = False
 
         def arrive() -> None:
@@ -95,9 +95,9 @@ class Batcher:
         max_seconds: float,
         write: Callable[[Group], None],
     ) -> Group:
-        """Be in a group that is written down when this returns; *write* is called once for each.
+        """Join a group that is stored when this returns; *write* is called once per group.
 
-        A group is complete when it is full, when nobody else is on the way, or when its time is
+        A group is complete when it is full, when no other call is arriving, or when its time is
         over.
         """
         with self._changed:
@@ -120,7 +120,7 @@ class Batcher:
         return group
 
     def _enter(self, slot: Slot, max_items: int) -> tuple[Group, bool]:
-        """The group that *slot* is in from now on, and whether it is the one who forms it."""
+        """The group of *slot*, and whether the slot forms it."""
         group = self._forming.get(slot.key)
         if group is not None and group.size + slot.size > MAX_BYTES:
             self._close(slot.key, group)
@@ -152,7 +152,7 @@ class Batcher:
 
 
 def places(slots: Sequence[Slot]) -> list[Slot]:
-    """Give those who may be called their places, in the order in which they came."""
+    """Assign places to the slots that may be called, in order of arrival."""
     called = [slot for slot in slots if slot.refused is None]
     for place, slot in enumerate(called):
         slot.place = place

@@ -109,7 +109,7 @@ class OrphanCleaner:
             account = self.accounts.by_key(batch.account)
             if account is None:
                 continue
-            # A provider that does not answer is asked again after the pause.
+            # A provider that does not answer is called again after the pause.
             with suppress(ProviderRefused, ProviderUnsure, BatchLost):
                 counts.done.update(self._delete_files(batch, account))
         return counts

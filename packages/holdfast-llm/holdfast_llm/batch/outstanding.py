@@ -1,4 +1,4 @@
-"""What the batch lane has not done yet, for a person who asks for it by hand."""
+"""Pending work of batch processing, for commands."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ SQL = Statements("holdfast_llm.batch", "tasks.sql")
 
 
 def count_remaining(store: Store) -> dict[str, int]:
-    """The jobs that wait to be submitted: those that are due, and those whose time comes later."""
+    """The number of jobs that wait to be submitted: due now, and due later."""
     row = store.one(SQL.count_remaining)
     return {"remaining_due": int(row["due"]), "remaining_later": int(row["later"])}
 
 
 def count_outstanding(store: Store) -> dict[str, int]:
-    """The batches that are at a provider, and their items."""
+    """The number of batches at a provider, and of their items."""
     row = store.one(SQL.count_outstanding)
     return {"outstanding_batches": int(row["batches"]), "outstanding_items": int(row["items"])}
 
 
 def poll_now(store: Store) -> int:
-    """Let the next collector ask about every batch at a provider, whenever its poll was due."""
+    """Make every batch at a provider due for the next collector."""
     return store.execute(SQL.poll_now)

@@ -1,7 +1,7 @@
-"""Poll: ask a provider how far a batch is. Asking changes nothing but when it is asked again.
+"""Poll: query the state of a batch. A poll changes nothing but the time of the next one.
 
-A batch past its deadline is canceled, and collected like any other when the provider has ended it:
-what was finished until then is paid for.
+A batch past its deadline is canceled, and collected when the provider has ended it: its finished
+items are paid for.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SQL = Statements("holdfast_llm.batch", "collect.sql")
 
 GROWTH = 1.5
 JITTER = 0.1
-# A provider may ask for patience; not for more than this.
+# The longest pause that a provider can request.
 LONGEST_ASKED = 3600.0
 
 
 class BatchPoller:
-    """Asks providers for the state of batches."""
+    """Polls providers for the state of batches."""
 
     def __init__(
         self, resources: BatchResources, leases: BatchLeases, circuits: AccountCircuits
@@ -44,7 +44,7 @@ class BatchPoller:
         self.circuits = circuits
 
     def poll_batch(self, batch: BatchLease, account: Account) -> BatchLease | None:
-        """Ask about a submitted batch. Comes back as ended if the provider is done with it."""
+        """Poll a submitted batch. It is returned as ended if the provider has finished it."""
         assert batch.provider_batch_id is not None
         try:
             seen = account.adapter.get(account.client, batch.provider_batch_id)
@@ -62,7 +62,7 @@ class BatchPoller:
         return None
 
     def end_batch(self, batch: BatchLease, seen: ProviderBatch) -> BatchLease:
-        """Write down that the provider is done, and what there is to read."""
+        """Record that the provider has finished, and the result files."""
         failure = seen.failure if seen.phase is BatchPhase.FAILED else None
         self.leases.write(
             SQL.end_batch,
@@ -84,7 +84,7 @@ class BatchPoller:
         )
 
     def pause_of(self, batch: BatchLease, seen: ProviderBatch | None = None) -> float:
-        """How long to wait until the next question: longer each time, and not past the deadline."""
+        """The pause until the next poll: growing, and not past the deadline."""
         settings = self.settings.batch
         # Capping the exponent keeps a long wait from overflowing a float.
         pause = settings.poll_seconds * GROWTH ** min(batch.polls, 64)
@@ -95,7 +95,7 @@ class BatchPoller:
         return min(pause, max(left, settings.poll_seconds))
 
     def deadline_of(self, batch: BatchLease) -> datetime:
-        """When we stop waiting for the provider to end it."""
+        """The time after which the batch is canceled."""
         if batch.deadline_at is not None:
             return batch.deadline_at
         begun = batch.submitted_at or batch.now
@@ -112,7 +112,7 @@ class BatchPoller:
         elif self._is_given_up(batch):
             self.leases.quarantine(batch, "cancel_ignored")
             return
-        # It may have ended just then, or only the answer was lost: the next poll tells.
+        # It may have ended just then, or the answer was lost: the next poll decides.
         with suppress(ProviderRefused, ProviderUnsure):
             account.adapter.cancel(account.client, seen.provider_batch_id)
         self.leases.put_off(batch, self.settings.batch.poll_seconds, is_poll=True, seen=seen)

@@ -1,7 +1,7 @@
-"""Prepare: claimed jobs become items of batches, written down before anything is sent.
+"""Prepare: turn claimed jobs into items of batches, stored before anything is sent.
 
-The first transaction of every batch. Whoever dies after it leaves an batch that the next run
-sends; whoever dies before it leaves claims, which the reaper brings back.
+This is the first transaction of every batch. After it, a crash leaves a batch that the next run
+sends. Before it, a crash leaves claims that are rescued.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class PagePreparer:
     # -- planning
 
     def plan_page(self, claimed: Sequence[Claimed], prices: Prices) -> PlannedJobs:
-        """Ask the application for the request of every job; what has none ends here."""
+        """Build the request of every job; jobs without one settle here."""
         page = PlannedJobs()
         stopped = self.store.read(find_open_circuits)
         suspects = self._find_suspects(claimed)
@@ -120,9 +120,9 @@ class PagePreparer:
         return page
 
     def _find_suspects(self, claimed: Sequence[Claimed]) -> dict[str, int]:
-        """The jobs that may be why a batch failed as a whole, with the size of their next batch.
+        """The jobs that may have made a batch fail, with the size of their next batch.
 
-        They are sent apart from all others, in smaller and smaller batches.
+        They are sent separately, in smaller and smaller batches.
         """
         jobs = [{"org_id": job.org_id, "job_id": job.id} for job in claimed]
         left = {str(job.id): max(1, job.max_attempts - job.attempt_count) for job in claimed}
@@ -189,7 +189,7 @@ class PagePreparer:
                 account,
                 merge=self.settings.batch.merge_groups,
                 most_items=most_items,
-                # Without an echo nothing but the batch keeps an answer from another tenant.
+                # Without an echo, only separate batches keep tenants' answers apart.
                 org_id=None if rendered.echo else job.org_id,
             ),
             item.route.group_key,
@@ -201,7 +201,7 @@ class PagePreparer:
             schema_hash(request),
         )
 
-    # -- writing
+    # -- storing
 
     def prepare_page(
         self,
@@ -212,9 +212,10 @@ class PagePreparer:
         claim_ms: int,
         actor: Actor,
     ) -> Prepared:
-        """Write the items of a page and settle what ends here, in one transaction.
+        """Store the items of a page and settle the other jobs, in one transaction.
 
-        A row that breaks a rule is found by halving the page; it is buried, the others go on.
+        A row that violates a constraint is found by bisecting the page. It is dead-lettered; the
+        others continue.
         """
         writing = _PageWriter(
             self.resources,
@@ -275,13 +276,13 @@ def _item_of(job: Claimed, loaded: Loaded) -> Item:
 class _Written:
     placement: Placement
     settled: list[Settled]
-    # How many jobs their tenants' budgets do not allow, by account, model and reason.
+    # The number of jobs over budget, by account, model and reason.
     held: Counter[tuple[str, str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class _PageWriter:
-    """One page on its way into the database; may be run again with the same ids."""
+    """Stores one page; may be run again with the same ids."""
 
     resources: BatchResources
     lease_ms: int
@@ -306,7 +307,7 @@ class _PageWriter:
         return _Written(placement, settled, held)
 
     def _still_ours(self, tx: Tx, ended: list[Ended]) -> list[Wanted]:
-        """Hold the claims until the end: nobody takes a job back while its item is written."""
+        """Lock the claims until the end, so that no job is rescued while its item is stored."""
         wanted = self.page.wanted
         if not wanted:
             return []
@@ -314,7 +315,7 @@ class _PageWriter:
         rows = tx.many(JOB_SQL.renew_leases, held=claims, lease_ms=self.claim_ms)
         cancels = {row["id"]: row["cancel_requested_at"] for row in rows}
         units = [dict(zip(("org_id", "job_type", "unit"), one.unit, strict=True)) for one in wanted]
-        # What an earlier run of this very transaction wrote is no other item.
+        # Rows of an earlier run of this transaction are not other items.
         mine = {*self.ids, *(draft.id for draft in self.drafts.values())}
         taken = {
             (str(row["org_id"]), row["job_type"], row["unit"])
@@ -347,7 +348,7 @@ class _PageWriter:
         return [one for one in wanted if one.job.id not in holds], held
 
     def _sum_reserves(self, tx: Tx, wanted: Sequence[Wanted]) -> dict[tuple[str, str], int]:
-        """What is taken of the accounts' tokens; until the end nobody else takes of them."""
+        """The used tokens of the accounts, locked until the end of the transaction."""
         limited = {one.key.reserve for one in wanted if one.limits.enqueued_tokens is not None}
         if not limited:
             return {}
@@ -359,7 +360,7 @@ class _PageWriter:
         }
 
     def _hold_drafts(self, tx: Tx, wanted: Sequence[Wanted]) -> dict[BatchKey, Draft]:
-        """The batches that we may still fill; one that somebody else has goes on without us."""
+        """The batches that can still be filled; those leased by another worker are left out."""
         needed = {one.key for one in wanted}
         rows = [
             {"batch_id": draft.id, "was": draft.fence}

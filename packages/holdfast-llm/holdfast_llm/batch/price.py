@@ -1,4 +1,4 @@
-"""Prices: what tokens cost, by the day. Whole trillionths of a dollar, and no guesses."""
+"""Prices of tokens by date, in whole trillionths of a dollar. Nothing is estimated."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from holdfast_llm.provider.route import ExecutionMode, Route
 from holdfast_llm.settings import PriceSettings
 
 PICO = 10**12
-"""So many of our units are a dollar."""
+"""Units per dollar."""
 
 _MILLION = 10**6
 _ANY_LENGTH = 10**18
-# The longest input that a price holds for, and the price.
+# The longest input that a price applies to, and the price.
 _Band = tuple[int, "Price"]
-# The classes that are billed; reasoning is inside output.
+# The billed classes; reasoning is part of output.
 CLASSES = ("input", "cache_read", "cache_write_short", "cache_write_long", "output")
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a token of each class costs; None where nobody said."""
+    """The price per token of each class; None if unknown."""
 
     name: str
     per_token: tuple[int | None, ...]
@@ -38,7 +38,7 @@ class Price:
         return cls(f"{row.model} {row.valid_from.isoformat()}", per_token)
 
     def cost(self, usage: Usage) -> int | None:
-        """What *usage* costs; None if it has tokens of a class without a price."""
+        """The cost of *usage*; None if it has tokens of a class without a price."""
         total = 0
         for name, price in zip(CLASSES, self.per_token, strict=True):
             tokens = getattr(usage, name)
@@ -52,7 +52,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What something costs, what it would cost by a call of its own, and by which price."""
+    """The cost, the cost as a direct call, and the applied price."""
 
     cost: int | None
     direct: int | None
@@ -60,11 +60,11 @@ class Charge:
 
 
 class Prices:
-    """The dated prices of a deployment, and list prices for the models that it does not name."""
+    """The dated prices of a deployment, and list prices for other models."""
 
     def __init__(self, rows: Iterable[PriceSettings]) -> None:
-        # The first that fits is the right one: the name itself before a pattern, a longer pattern
-        # before a shorter one, of one pattern the newest, and of one day the shortest input.
+        # The first match wins: an exact name before a pattern, a longer pattern before a shorter
+        # one, then the newest date, then the shortest input.
         self._rows = sorted(
             rows,
             key=lambda row: (
@@ -80,7 +80,7 @@ class Prices:
     def find(
         self, provider: str, model: str, mode: str, day: date, *, input_tokens: int = 0
     ) -> Price | None:
-        """The price of a model in a mode on a day, for that length of input, if there is one."""
+        """The price of a model in a mode on a day, for that input length, if there is one."""
         asked = (provider, model, str(mode), day)
         if asked not in self._found:
             self._found[asked] = self._find(*asked)
@@ -90,9 +90,9 @@ class Prices:
         )
 
     def _find(self, provider: str, model: str, mode: str, day: date) -> tuple[_Band, ...]:
-        """What the deployment says of the model; without a word of it, the list price."""
+        """The deployment's price of the model, or else the list price."""
         own = (row for row in self._rows if row.valid_from <= day)
-        # A list price is what Holdfast knows, on whichever day it was read.
+        # A list price applies on any day.
         listed = list_prices().get(provider)
         return _bands(own, provider, model, mode) or _bands(
             () if listed is None else listed.rows, provider, model, mode
@@ -101,7 +101,7 @@ class Prices:
     def charge(
         self, provider: str, models: Iterable[str | None], mode: str, usage: Usage, day: date
     ) -> Charge:
-        """What *usage* costs by the first of *models* that has a price: billed, then asked for."""
+        """The cost of *usage* by the first of *models* with a price: billed, then requested."""
         named = [model for model in models if model]
         price = self._first(provider, named, mode, usage, day)
         direct = self._first(provider, named, ExecutionMode.ASYNC, usage, day)
@@ -119,10 +119,10 @@ class Prices:
         return next((price for price in found if price is not None), None)
 
     def reserve(self, route: Route, request: Request, day: date) -> int | None:
-        """What a request may cost at most, for its budget; None without a price."""
+        """The maximum cost of a request, for budgets; None without a price."""
         wanted = Usage(input=request.input_tokens, output=request.max_output_tokens)
         mode = route.execution_mode
-        # The estimate of the input is rather too high: a longer band than needed is the safe side.
+        # The input estimate is rather high, so a longer band than needed is safe.
         price = self.find(route.provider, route.model, mode, day, input_tokens=wanted.input)
         return None if price is None else price.cost(wanted)
 
@@ -130,7 +130,7 @@ class Prices:
 def _bands(
     rows: Iterable[PriceSettings], provider: str, model: str, mode: str
 ) -> tuple[_Band, ...]:
-    """The prices of the first row that fits and of its other lengths of input, shortest first."""
+    """The prices of the first matching row and its other input lengths, shortest first."""
     fitting = [
         row
         for row in rows
@@ -152,11 +152,11 @@ def _fits(pattern: str, model: str) -> bool:
 
 
 def to_pico(usd: Decimal) -> int:
-    """Dollars as whole trillionths."""
+    """Convert dollars to whole trillionths."""
     return int(usd * PICO)
 
 
 def to_usd(pico: int) -> str:
-    """Trillionths as dollars, every digit that there is and at least two decimals."""
+    """Convert trillionths to dollars, with all digits and at least two decimals."""
     whole, rest = divmod(pico, PICO)
     return f"{whole}.{f'{rest:012d}'.rstrip('0'):0<2}"

@@ -1,7 +1,7 @@
-"""Read: the lines of a batch's results, in constant memory, whatever they hold.
+"""Read the lines of a batch's results in constant memory.
 
-They are read twice. The first look finds the items that are answered twice and differently, before
-anything of them is believed; the second takes the answers.
+They are read twice. The first pass finds items with several different answers; the second processes
+the answers.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from holdfast_llm.provider.adapter import Adapter
 from holdfast_llm.provider.lines import Overlong, split
 from holdfast_llm.provider.reply import Failure, FailureKind, ItemAnswer, ProviderUnsure
 
-# The names that we give to items, wherever they stand in a line.
+# Custom ids of Holdfast, anywhere in a line.
 _CUSTOM_ID = re.compile(rb"hf1_[a-z2-7]{16}_[0-9a-z]{1,8}_[0-9a-f]{8}")
-# Reading takes long, and leases end: so often somebody may see to it.
+# Reading takes long, and leases expire: the lines between two calls of *pause*.
 _PAUSE_LINES = 2_000
 
 
 @contextmanager
 def reading(account: Account, files: tuple[str, ...]) -> Iterator[Iterator[bytes | Overlong]]:
-    """Every line of these files. ProviderUnsure if one of them ends before its end."""
+    """Every line of these files. Raises ProviderUnsure if one of them is truncated."""
     lines = _lines(account, files)
     try:
         yield lines
     finally:
-        # Whoever leaves in the middle knows that there was more.
+        # A reader that stops early does not need the end of the file.
         with suppress(ProviderUnsure):
             lines.close()
 
@@ -43,16 +43,16 @@ def _lines(account: Account, files: tuple[str, ...]) -> Generator[bytes | Overlo
 
 @dataclass(slots=True)
 class Survey:
-    """What a first look at all lines says: how many, and whose lines differ from each other."""
+    """The result of the first pass: the number of lines, and the items whose lines differ."""
 
     lines: int = 0
     doubted: set[str] = field(default_factory=set)
 
 
 def survey(account: Account, files: tuple[str, ...], pause: Callable[[], None]) -> Survey:
-    """Look through all lines, and call *pause* now and then.
+    """Read all lines, and call *pause* now and then.
 
-    What is kept of an item is two numbers: 6.7 MiB for a batch of 50,000.
+    Two numbers are kept per item: 6.7 MiB for a batch of 50,000.
     """
     found = Survey()
     said: dict[int, int] = {}
@@ -71,23 +71,23 @@ def survey(account: Account, files: tuple[str, ...], pause: Callable[[], None]) 
 
 
 def parse_line(adapter: Adapter, line: bytes | Overlong) -> ItemAnswer | None:
-    """What a line says; None if nobody can tell. Nothing in a stranger's line can raise here."""
+    """Parse a line; None if it is invalid. Nothing in a line can raise here."""
     if isinstance(line, Overlong):
         return None
     try:
         return replace(adapter.parse(line), line=line)
     except Exception:
-        # A parser promises ValueError; whatever else a strange line provokes is the same to us.
+        # A parser should raise ValueError; any other error of an invalid line is treated the same.
         return None
 
 
 @dataclass(slots=True)
 class Doubts:
-    """Answers of items that have several lines: kept until the last of them was read.
+    """Answers of items with several lines, kept until all lines are read.
 
-    Lines may differ in what does not matter, such as the id of a request. Where the answers differ
-    nobody can say which is right. Of more than can be kept only a number is: what agrees then is
-    read once more.
+    Lines may differ in irrelevant parts, such as a request id. If the answers differ, none of them
+    is trusted. Beyond the memory limit only a count is kept, and agreeing answers are read once
+    more.
     """
 
     names: set[str]
@@ -122,7 +122,7 @@ _DOUBTS_BYTES = 8 * 1024 * 1024
 
 
 def _contradicted(first: ItemAnswer) -> ItemAnswer:
-    """In place of the answer that there were several; what was used is billed."""
+    """Replaces several contradicting answers; the usage is billed."""
     told = first.answer
     failure = Failure(
         FailureKind.INTEGRITY,

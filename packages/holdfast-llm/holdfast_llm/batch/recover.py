@@ -1,16 +1,17 @@
-"""Recover: batches on their way out that nobody works on. Anybody may do it, twice and at once.
+"""Recover outgoing batches without a worker. Safe to run anywhere, concurrently and repeatedly.
 
-A batch that was not created is sent. Of one whose create had no answer it is found out whether it
-exists, and nothing is created again before it is certain that the first create can do nothing:
+A batch that was not created is sent. For a create without an answer, recovery determines whether
+the batch exists. Nothing is created again before the first create certainly has no effect:
 
-    scan by our key → found: adopt
-    not found, and it may still come → wait
+    scan by our tag → found: adopt
+    not found, and it may still appear → wait
     not found → fence: delete its input, so that a late create has nothing to run
-    wait for the listing, scan again → found: adopt; not found: upload and create anew
+    wait for the listing, scan again → found: adopt; not found: upload and create again
 
-Where there is no file to delete, the listing alone is the proof: after a longer wait, in which it
-is read again and again, a batch that it does not show was not created, and is created anew. Where
-the listing cannot say, the batch is held for an operator, or for as long as the account accepts.
+If there is no file to delete, the listing alone is the proof: a batch that it does not show during
+a longer wait with repeated reads was not created, and is created again. If the listing is
+inconclusive, the batch is held for an operator, or released after the time that the account
+accepts.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ SQL = Statements("holdfast_llm.batch", "submit.sql")
 
 _log = logging.getLogger("holdfast.batch")
 
-# How far a provider's clock may be off: a listing is read from this much before the batch was made.
+# The allowed clock skew of a provider: a listing is read from this long before the batch.
 SKEW = timedelta(minutes=10)
 LOOK_AGAIN_SECONDS = 60.0
-# Not the run that does it: the jobs are another one's claims, and stand in that one's counts.
+# Not the current run: the jobs are claims of another run and part of its counts.
 RECOVERY = Actor(ActorType.SYSTEM, "recovery")
-# Which of several batches with our key is kept: one that is paid for already, then one that runs.
+# Which of several batches with our tag is kept: one that is already paid for, then a running one.
 _RANK = {
     BatchPhase.COMPLETED: 0,
     BatchPhase.RUNNING: 1,
@@ -86,7 +87,7 @@ class BatchRecovery:
     def recover_once(
         self, *, owner: str, may_continue: Callable[[], bool] = lambda: True
     ) -> PassCounts:
-        """Take every batch on its way out one step further, and look for what should not exist."""
+        """Advance every outgoing batch by one step, and clean up orphans."""
         counts = PassCounts()
         work = self.store.one(SQL.find_recovery_work, since_ms=-ms(REACH))
         has_sent = bool(work["outgoing"])
@@ -94,7 +95,7 @@ class BatchRecovery:
             has_sent and may_continue() and (batch := self.leases.take_to_send(owner)) is not None
         ):
             counts.add(self.guarded(batch, self.resolve, actor=RECOVERY))
-        # What was just resolved may have left work for any of these.
+        # The resolved batches may have left work for these steps.
         if may_continue() and (has_sent or work["unresolved"]):
             counts.add(self._release_unresolved())
         if may_continue() and (has_sent or work["doubtful"]):
@@ -106,7 +107,7 @@ class BatchRecovery:
     def guarded(
         self, batch: BatchLease, step: Callable[..., PassCounts], *, actor: Actor
     ) -> PassCounts:
-        """Do *step* for one batch; whatever goes wrong with it, the others have their turn."""
+        """Run *step* for one batch. An error does not affect the other batches."""
         try:
             return step(batch, actor=actor)
         except BatchLost:
@@ -118,19 +119,19 @@ class BatchRecovery:
         except (ProviderRefused, ProviderUnsure):
             return _calmly(lambda: self._stuck(batch))
         except Exception as exc:
-            # The name of its class and no more: what it says may be somebody's text.
+            # Only the class name: the message may contain request text.
             _log.error("batch %s could not go on: %s", batch.id, type(exc).__name__)
             return _calmly(lambda: self._stuck(batch))
 
     def resolve(self, batch: BatchLease, *, actor: Actor) -> PassCounts:
-        """One step of one batch. Raises BatchLost if somebody else has it."""
+        """Advance one batch by one step. Raises BatchLost if another worker owns it."""
         if batch.goes_back:
             return self.releaser.continue_release(batch, actor=actor)
         if batch.state == "creating":
             return self._resolve_create(batch, actor)
         account = self.accounts.by_key(batch.account)
         if batch.create_attempt and account is not None:
-            # Between the last look and this one something may have turned up after all.
+            # It may have appeared since the last scan.
             found = self._find(batch, account)
             if found.alive:
                 return self._adopt(batch, found, actor)
@@ -151,7 +152,7 @@ class BatchRecovery:
         if batch.fenced_at is None:
             own = [seen for seen in found.failed if _is_of_try(seen, batch)]
             if own:
-                # It failed by itself and not by our fence: the collector says what that means.
+                # It failed without our fence: the collector evaluates the failure.
                 return self._adopt(batch, replace(found, alive=(own[0],)), actor)
         return self._wait_or_fence(batch, found.account, actor)
 
@@ -164,13 +165,13 @@ class BatchRecovery:
             if batch.answered_at is None:
                 settle = settings.count_settle_seconds
             else:
-                # The provider is done with this create: only its listing may lag behind.
+                # The provider has finished this create: only its listing may lag.
                 began = batch.answered_at
         waits = settle - (batch.now - began).total_seconds()
         if batch.fenced_at is not None:
             waits = settings.fence_seconds - (batch.now - batch.fenced_at).total_seconds()
         if waits > 0:
-            # A look in between may find it, and end the wait.
+            # A scan in between may find it and end the wait.
             self.leases.put_off(batch, min(waits, LOOK_AGAIN_SECONDS), was_scanned=True)
             return PassCounts.counting("waiting")
         if account.capabilities.lookup is Lookup.NONE:
@@ -182,7 +183,7 @@ class BatchRecovery:
         return self._create_again(batch, actor)
 
     def _create_again(self, batch: BatchLease, actor: Actor) -> PassCounts:
-        """The last create made nothing, and can make nothing any more: nobody is charged for it."""
+        """Create again: the last create had no effect. It does not count as an attempt."""
         if batch.create_attempt >= self.settings.batch.max_rounds:
             alert = batch.alert(BatchTrouble.CREATE_UNANSWERED, str(batch.create_attempt))
             self.events.emit(alert)
@@ -191,7 +192,7 @@ class BatchRecovery:
         return self.sender.send(self.leases.hold(batch), actor=actor)
 
     def _fence(self, batch: BatchLease, account: Account) -> PassCounts:
-        """Take from a create that may still be under way what it would run."""
+        """Delete the input of a create that may still be in flight."""
         assert batch.input_file_id is not None
         account.adapter.delete_file(account.client, batch.input_file_id)
         self.leases.write(
@@ -204,23 +205,23 @@ class BatchRecovery:
         return PassCounts.counting("fenced")
 
     def _ambiguous(self, batch: BatchLease, code: str) -> PassCounts:
-        """It cannot be found out whether the batch exists: do what the account is set to."""
+        """Apply the account's policy if the existence of the batch cannot be determined."""
         if self._policy(batch.provider)[0] == "wait":
             self.leases.put_off(batch, self.settings.batch.max_poll_seconds, was_scanned=True)
             return PassCounts.counting("waiting")
         return self._quarantine(batch, code)
 
     def _policy(self, provider: str) -> tuple[str, timedelta]:
-        """What an account does with a create that cannot be resolved, and when it releases one."""
+        """The account's policy for an unresolved create, and the time of its release."""
         every, own = self.settings.batch, self.settings.providers.get(provider)
         chosen = (own.on_ambiguous if own is not None else None) or every.on_ambiguous
         seconds = own.release_after_seconds if own is not None else None
         return chosen, timedelta(seconds=seconds or every.release_after_seconds)
 
     def _release_unresolved(self, *, limit: int = 100) -> PassCounts:
-        """Release held batches of accounts that accept that a batch may be paid for twice.
+        """Release held batches of accounts that accept a possible double payment.
 
-        Each is looked for once more, and adopted if it is there after all.
+        Each is looked up once more, and adopted if it exists.
         """
         counts = PassCounts()
         for row in self.store.many(SQL.list_unresolved, limit=limit):
@@ -228,7 +229,7 @@ class BatchRecovery:
             held = self.store.clock.now() - read_instant(row["creating_at"])
             if chosen != "release_after" or held < patience:
                 continue
-            # Another worker may have it by now, and a provider may not answer: the next run looks.
+            # Another worker may own it, or the provider may not answer: the next run tries again.
             with (
                 suppress(Conflict, BatchLost, ProviderRefused, ProviderUnsure),
                 self._leased_quarantined(str(row["id"]), RECOVERY) as batch,
@@ -239,7 +240,7 @@ class BatchRecovery:
     def _release_one(self, batch: BatchLease) -> PassCounts:
         account = self.accounts.by_key(batch.account)
         if account is not None:
-            # A listing that still does not answer changes nothing: the accepted time is over.
+            # A failing listing changes nothing: the accepted time is over.
             with suppress(ProviderRefused, ProviderUnsure):
                 found = self._find(batch, account)
                 if len(found.alive) == 1:
@@ -255,8 +256,8 @@ class BatchRecovery:
         return PassCounts.counting("quarantined")
 
     def _stuck(self, batch: BatchLease) -> PassCounts:
-        """The provider did not answer. Hold the batch for an operator if that lasts too long."""
-        # The batch may have gone on since we took it.
+        """Handle a missing answer of the provider. If it lasts too long, hold the batch."""
+        # The batch may have changed since it was leased.
         batch = self.leases.hold(batch)
         begun = batch.creating_at or batch.now
         waited = (batch.now - begun).total_seconds()
@@ -266,7 +267,7 @@ class BatchRecovery:
         return PassCounts.counting("put_off")
 
     def _without_its_type(self, batch: BatchLease, actor: Actor) -> PassCounts:
-        """Nobody here knows the job type: another process may, for example during a deployment."""
+        """Handle an unknown job type: another process may know it, as during a deployment."""
         batch = self.leases.hold(batch)
         waited = (batch.now - batch.created_at).total_seconds()
         if waited > self.settings.unknown_type_patience_seconds and batch.state != "creating":
@@ -277,14 +278,14 @@ class BatchRecovery:
     # -- finding and adopting
 
     def _find(self, batch: BatchLease, account: Account) -> _Found:
-        """Read the account's listing for batches that are this one."""
+        """Search the account's listing for this batch."""
         if account.capabilities.lookup is Lookup.NONE:
             return _Found(account)
         since = batch.created_at - SKEW
         if is_alone(account):
             return _Found(account, find_candidates(self.store, batch, account, since))
         key = key_of(batch.id)
-        # Its input is as good a name as its key, and a listing may leave the key out.
+        # The input file identifies a batch as well, and a listing may omit the tag.
         ours = [
             one
             for one in account.adapter.scan(account.client, since)
@@ -300,7 +301,7 @@ class BatchRecovery:
         return _Found(account, tuple(alive), failed)
 
     def _adopt(self, batch: BatchLease, found: _Found, actor: Actor) -> PassCounts:
-        """Record that the batch exists. Of several with our key only one is kept."""
+        """Record that the batch exists. Of several with our tag only one is kept."""
         kept, *others = found.alive
         counts = self.sender.record_submitted(
             batch, kept, fence=batch.fence, actor=actor, was_scanned=True
@@ -309,7 +310,7 @@ class BatchRecovery:
             raise BatchLost(batch.id)
         for zombie in others:
             if zombie.phase is BatchPhase.RUNNING:
-                # What cannot be canceled just now is found again by the sweep.
+                # A batch that cannot be canceled now is found by cancel_orphan_batches.
                 with suppress(ProviderRefused, ProviderUnsure):
                     found.account.adapter.cancel(found.account.client, zombie.provider_batch_id)
             self.events.emit(batch.alert(BatchTrouble.ZOMBIE_BATCH, zombie.status[:60]))
@@ -354,13 +355,13 @@ class BatchRecovery:
     def release_quarantined(
         self, batch_id: str, *, actor: Actor, decided: Decided | None = None
     ) -> PassCounts:
-        """Take a batch out of quarantine: it does not exist, and its jobs go back."""
+        """Take a batch out of quarantine: it does not exist, and its jobs are released."""
         with self._leased_quarantined(batch_id, actor) as batch:
             account = self.resources.resolve_account(
                 batch.account, batch_id, batch.provider_batch_id
             )
             if account is not None and batch.input_file_id is not None:
-                # A person may be wrong: what is still under way shall have nothing to run.
+                # The operator may be wrong, so a create in flight must have nothing to run.
                 with suppress(ProviderRefused, ProviderUnsure):
                     account.adapter.delete_file(account.client, batch.input_file_id)
             return self.releaser.release(
@@ -384,7 +385,7 @@ class BatchRecovery:
             raise
 
     def _is_anothers(self, batch: BatchLease, account: Account, provider_batch_id: str) -> bool:
-        """Whether a batch of the provider is on record for another one of ours."""
+        """Whether a provider batch is recorded for another batch."""
         if batch.provider_batch_id == provider_batch_id:
             return False
         names = [{"provider_batch_id": provider_batch_id}]
@@ -403,7 +404,7 @@ def _calmly(step: Callable[[], PassCounts]) -> PassCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a listing shows of a batch: those that may be paid for, best first, and the failed."""
+    """The batches found in a listing: billable ones, best first, and failed ones."""
 
     account: Account
     alive: tuple[ProviderBatch, ...] = ()
@@ -416,8 +417,8 @@ def _is_of_try(seen: ProviderBatch, batch: BatchLease) -> bool:
     return seen.input_file_id == batch.input_file_id
 
 
-# -- what an operator decides
+# -- operator decisions
 
 
 Decided = Callable[[Tx], None]
-"""Writes down who decided, and why, in the transaction that does it."""
+"""Writes the audit entry of an operator's decision, in its transaction."""

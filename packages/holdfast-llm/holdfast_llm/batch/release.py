@@ -1,7 +1,8 @@
-"""Release: the jobs of a batch that does not exist at the provider go back to where they wait.
+"""Release: requeue the jobs of a batch that does not exist at the provider.
 
-First the batch says why; from then on it is never sent, whoever finds it. Then its jobs go back
-page by page, and at last it is released. Whoever dies in between leaves a batch that says why.
+First the batch records the reason; from then on it is never sent. Then its jobs are released page
+by page, and finally the batch. A crash in between leaves a batch with its reason, and the next run
+continues.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from holdfast_llm.provider.reply import Failure, FailureKind
 
 SQL = Statements("holdfast_llm.batch", "submit.sql")
 
-# Reasons of our own, under the names that the audit knows them by.
+# Reasons of Holdfast, as the audit records them.
 OVERFLOW = "overflow"
 MAX_RUNTIME = "max_runtime"
 STOPPED = "stopped"
@@ -43,10 +44,10 @@ def internal_failure(reason: str) -> Failure:
 
 
 def of_batch(failure: Failure) -> Failure:
-    """What the failure of a whole batch is to one of its jobs.
+    """The failure of one job after its whole batch failed.
 
-    An error of the batch never becomes the error of every item: what is called wrong with the whole
-    says nothing of one of them, so each has its own retry, in a smaller batch than this one.
+    An error of the batch never becomes the error of every item: it says nothing about a single
+    item, so each is retried, in a smaller batch.
     """
     match failure.kind:
         case FailureKind.CAPACITY | FailureKind.ACCOUNT | FailureKind.TRANSIENT:
@@ -77,9 +78,9 @@ class BatchReleaser:
         actor: Actor,
         decided: Callable[[Tx], None] | None = None,
     ) -> PassCounts:
-        """Release a batch and all its jobs. Raises BatchLost if somebody else has it.
+        """Release a batch and all its jobs. Raises BatchLost if another worker owns it.
 
-        *decided* writes down which person says so.
+        *decided* writes the audit entry of an operator.
         """
         failure = of_batch(failure)
 
@@ -103,7 +104,7 @@ class BatchReleaser:
     def continue_release(
         self, batch: BatchLease, failure: Failure | None = None, *, actor: Actor
     ) -> PassCounts:
-        """The same for a batch that is marked already; without *failure* the row has the reason."""
+        """Continue the release of a marked batch; without *failure* the row has the reason."""
         if failure is None:
             assert batch.error_code is not None
             kind = FailureKind(batch.error_class or FailureKind.CAPACITY)
@@ -124,7 +125,7 @@ class BatchReleaser:
     def _release_page(
         self, tx: Tx, batch: BatchLease, failure: Failure, actor: Actor
     ) -> tuple[list[Settled], bool]:
-        # The mark is written again: who has lost the batch gives nothing back.
+        # The mark is written again: a worker that has lost the batch releases nothing.
         write_in(
             tx,
             SQL.mark_back,
@@ -145,7 +146,7 @@ class BatchReleaser:
         return release_in(tx, batch, ends, code=safe_code(failure.code), actor=actor), not entries
 
     def outcome_of(self, job: Claimed, failure: Failure, items: int) -> Outcome:
-        """What becomes of a job whose batch of so many items was not made."""
+        """The outcome of a job whose batch of this many items was not created."""
         if failure.kind is FailureKind.CAPACITY and failure.code in OURS:
             return Released(failure.code, self.resources.overflow_ms)
         if failure.code == CIRCUIT_OPEN:
@@ -155,7 +156,7 @@ class BatchReleaser:
         return self.outcomes.of_batch_failure(job, failure, items=items).outcome
 
     def report(self, settled: Sequence[Settled]) -> PassCounts:
-        """Tell of what was settled, and count it."""
+        """Emit events for the settled jobs, and count them."""
         counts = PassCounts()
         for one in settled:
             if not one.lease_held:
@@ -198,7 +199,7 @@ def release_in(
 
 
 def _class_of(outcome: Outcome) -> str | None:
-    """What is written down of an item; that its batch failed counts though nobody is charged."""
+    """The recorded error class of an item, including batch failures that are not counted."""
     if isinstance(outcome, Released) and outcome.reason == BATCH_FAILED:
         return BatchFailed.error_class
     return error_of(outcome)

@@ -14,14 +14,14 @@ from holdfast_llm.provider.echo import has_place
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import ExecutionMode, Route
 
-# Letters and digits that nobody takes for one another.
+# Letters and digits without lookalikes.
 ECHO_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 ECHO_LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedRequest:
-    """What is asked for an item: in our words, and in the provider's."""
+    """The request of an item, as built by the application and as sent to the provider."""
 
     request: Request
     echo: str
@@ -37,7 +37,7 @@ class RequestRenderer:
         self.rng = resources.rng
 
     def render(self, item: Item, account: Account) -> RenderedRequest:
-        """The request of an item that is asked for the first time."""
+        """Render the request of an item for the first time."""
         request = self.request_of(item)
         echo = ""
         if _needs_echo(request, item.route, account):
@@ -45,11 +45,11 @@ class RequestRenderer:
         return _rendered(request, echo, item, account)
 
     def render_again(self, item: Item, account: Account, echo: str) -> RenderedRequest:
-        """The same request with the echo that it was given before."""
+        """Render the same request again with its stored echo."""
         return _rendered(self.request_of(item), echo, item, account)
 
     def request_of(self, item: Item) -> Request:
-        """What the application asks for an item; SchemaInvalid if that is no request."""
+        """The application's request for an item. Raises SchemaInvalid if it is invalid."""
         # Not get(), which also computes the retry policy: that took a quarter of a run.
         handler = self.registry.handlers.get(item.job_type)
         if handler is None:
@@ -63,7 +63,7 @@ class RequestRenderer:
 
 
 def _needs_echo(request: Request, route: Route, account: Account) -> bool:
-    """Whether the answer must show that it is this item's; a call has one answer only."""
+    """Whether the answer must identify its item; a direct call has only one answer."""
     wants = account.capabilities.wants_echo
     if request.wants_echo or wants:
         return True
@@ -73,7 +73,7 @@ def _needs_echo(request: Request, route: Route, account: Account) -> bool:
 
 def _rendered(request: Request, echo: str, item: Item, account: Account) -> RenderedRequest:
     if request.schema is not None:
-        # An answer that nobody could check would be paid for all the same.
+        # An answer that cannot be validated would still be paid for.
         validator_for(request.schema)
     request = request.with_echo(echo) if echo else request
     return RenderedRequest(request, echo, account.adapter.body(item.route, request))

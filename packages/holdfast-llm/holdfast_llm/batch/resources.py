@@ -1,4 +1,4 @@
-"""What batch processing works with: the store, the settings and the accounts at providers."""
+"""The resources of batch processing: the store, the settings and the accounts at providers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BatchResources:
 
     @property
     def overflow_seconds(self) -> float:
-        """How long a job waits that a run releases unused."""
+        """The pause of a job that a run releases unused."""
         profile = RunProfile(retry_backoff_seconds=tuple(self.registry.backoff_seconds))
         return profile.overflow_seconds
 

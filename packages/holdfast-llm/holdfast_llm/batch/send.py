@@ -1,11 +1,10 @@
-"""Send: one batch on its way out. Upload, write down that a create begins, create, write its name.
+"""Send an outgoing batch: upload, record the start of a create, create, record its id.
 
     prepared → (upload) → uploaded → creating → (create) → submitted
 
-What is uploaded costs nothing. What is created is paid for, and no provider takes a key that would
-make a second create harmless: so ``creating`` is committed before a byte is sent, there is one
-create to a commit, and an answer that is not the provider's own refusal leaves everything as it is
-for recover.py.
+An upload costs nothing. A created batch is paid for, and no provider has an idempotency key for
+creates. Therefore ``creating`` is committed before a byte is sent, each commit allows one create,
+and any answer other than the provider's own refusal is left to recover.py.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ from holdfast_llm.provider.route import Route
 
 SQL = Statements("holdfast_llm.batch", "submit.sql")
 
-# A process that slept between its commit and its create must not send it any more: by then somebody
-# else may have made up his mind about it.
+# A process that was suspended between its commit and its create must not send it: recovery may have
+# decided about it by then.
 SEND_WITHIN_SECONDS = 30.0
-# What a provider takes beyond the time it names.
+# The tolerance beyond the time that a provider states.
 GRACE = timedelta(hours=1)
-# The pauses after an upload or a create that may be tried again as it is.
+# The pauses after an upload or a create that may be repeated.
 FIRST_PAUSE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 900.0
 REBUILDS = 3
@@ -66,7 +65,7 @@ REBUILDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """One create: its number, when its commit began, and what it sends."""
+    """One create: its number, the start of its commit, and its content."""
 
     attempt: int
     began: float
@@ -78,9 +77,9 @@ class _CreateStart(StrEnum):
     """The result of the transaction before a create."""
 
     BEGUN = "begun"
-    # Another create of the account has no answer yet, and here only one may be under way.
+    # Another create of the account has no answer yet, and only one may be in flight here.
     BUSY = "busy"
-    # Jobs were taken from the batch: what was uploaded is not what it holds.
+    # Jobs have left the batch: the upload no longer matches.
     CHANGED = "changed"
 
 
@@ -106,11 +105,11 @@ class BatchSender:
         self.releaser = releaser
 
     def send(self, batch: BatchLease, *, actor: Actor) -> PassCounts:
-        """Take a batch as far as it goes. Raises BatchLost if somebody else has it."""
+        """Advance a batch as far as possible. Raises BatchLost if another worker owns it."""
         counts = PassCounts()
         account = self.accounts.by_key(batch.account)
         if account is None:
-            # Its credential is not here; whoever has it sends the batch.
+            # Its credential is missing here; a process that has it sends the batch.
             self.events.emit(batch.alert(BatchTrouble.ACCOUNT_UNUSABLE, NO_ACCOUNT, batch.items))
             if (batch.now - batch.created_at).total_seconds() > self.settings.batch.give_up_seconds:
                 self._release(batch, internal_failure(NO_ACCOUNT), actor, counts)
@@ -125,7 +124,7 @@ class BatchSender:
         try:
             self._send(batch, account, actor, counts)
         except ProviderRefused as exc:
-            # Only an upload comes here: nothing of the batch exists.
+            # Only an upload raises this: nothing of the batch exists.
             self._release(batch, exc.failure, actor, counts)
         except ProviderUnsure as exc:
             self._try_again(batch, exc, actor, counts)
@@ -154,7 +153,7 @@ class BatchSender:
                         self._create(batch, account, create, actor, counts)
                         return
                     except ContentChanged:
-                        # It was broken off before its end: nothing was created.
+                        # The request was aborted before its end: nothing was created.
                         self.leases.write(SQL.step_back, batch, lease_ms=self.leases.lease_ms)
                         batch = self.leases.hold(batch)
                         changed = Failure(FailureKind.TRANSIENT, "content_changed")
@@ -165,7 +164,7 @@ class BatchSender:
                     _drop_file(batch, account)
                     batch = self.leases.hold(batch)
         if changed is not None:
-            # A request that is another one each time ends as its job's own failure.
+            # A request that is different each time fails its own job.
             self._release(batch, changed, actor, counts)
             return
         self.leases.put_off(batch, FIRST_PAUSE_SECONDS)
@@ -174,7 +173,7 @@ class BatchSender:
     def _drop(
         self, batch: BatchLease, measured: Measured, actor: Actor, counts: PassCounts
     ) -> None:
-        """What cannot go leaves the batch, each with an outcome of its own."""
+        """Remove items that cannot be sent, each with its own outcome."""
         if not measured.dropped:
             return
 
@@ -191,7 +190,7 @@ class BatchSender:
         """Upload the input and record its id. A crash in between leaves a file and no cost."""
         name = batch.name(self.settings.batch.environment, batch.create_attempt + 1)
         if batch.fence > 1 and account.capabilities.can_delete_file:
-            # Whoever had the batch before us may have sent it, and may have been cut off.
+            # A previous worker may have uploaded it before it was interrupted.
             left = account.adapter.find_file(account.client, name)
             if left is not None:
                 account.adapter.delete_file(account.client, left)
@@ -232,7 +231,7 @@ class BatchSender:
             tx.lock_units([f"create:{account.key}"])
             if tx.maybe(SQL.find_creating, account=account.key, id=batch.id) is not None:
                 return _CreateStart.BUSY
-        # A job that this batch has lost may be in another batch: it is not sent here.
+        # A job that has left this batch may be in another one: it is not sent here.
         if tx.affected(SQL.release_unheld, batch_id=batch.id):
             write_in(tx, SQL.step_back, batch, lease_ms=self.leases.lease_ms)
             return _CreateStart.CHANGED
@@ -259,7 +258,7 @@ class BatchSender:
         except ContentChanged:
             raise
         except ProviderUnsure as exc:
-            # It may have happened, or may yet. Recovery looks.
+            # The create may have happened, or may still happen. Recovery determines it.
             was_answered = exc.failure is not None
             if exc.is_wrong_address:
                 failure = Failure(FailureKind.ACCOUNT, FOREIGN_REPLY)
@@ -270,7 +269,7 @@ class BatchSender:
         counts.add(self.record_created(batch, seen, account, actor=actor))
 
     def _post(self, batch: BatchLease, account: Account, create: Create) -> ProviderBatch:
-        """Send the only create of this attempt, unless the lease or the time for it is gone."""
+        """Send the only create of this attempt, unless the lease or its time has expired."""
         self.leases.hold(batch)
         if self.store.clock.monotonic() - create.began > SEND_WITHIN_SECONDS:
             raise ProviderUnsure("late")
@@ -285,7 +284,7 @@ class BatchSender:
     def _refused(
         self, batch: BatchLease, failure: Failure, actor: Actor, counts: PassCounts
     ) -> None:
-        """The provider said no to the create: nothing exists."""
+        """Handle a refused create: nothing exists."""
         if self._may_not_see_it_yet(batch, failure):
             self.leases.write(
                 SQL.keep_upload, batch, delay_ms=ms(_pause(batch.rounds, failure.retry_after))
@@ -293,14 +292,14 @@ class BatchSender:
             counts.done["put_off"] += 1
             return
         if failure.code == INPUT_NOT_FOUND:
-            # The file was uploaded and is not found for long: the address is wrong, and no job.
+            # The uploaded file is not found for long: the URL is wrong, which is no job's fault.
             failure = replace(failure, kind=FailureKind.ACCOUNT, code=NO_ENDPOINT)
         self._release(batch, failure, actor, counts)
 
     def _may_not_see_it_yet(self, batch: BatchLease, failure: Failure) -> bool:
-        """Whether what was uploaded a moment ago may not be found everywhere yet.
+        """Whether a fresh upload may not be visible everywhere yet.
 
-        Some say so, others call the whole request wrong: that is asked once more.
+        Some providers say so, others reject the whole request; that is repeated once.
         """
         if batch.input_file_id is None:
             return False
@@ -316,15 +315,15 @@ class BatchSender:
             self.circuits.stop_account(batch.account, batch.provider, failure, batch.id)
         counts.add(self.releaser.release(batch, failure, actor=actor))
 
-    # -- it exists
+    # -- created batches
 
     def record_created(
         self, batch: BatchLease, seen: ProviderBatch, account: Account, *, actor: Actor
     ) -> PassCounts:
-        """Write down what our own create made. True also for one whose lease is over.
+        """Record the result of our own create, even if the lease has expired.
 
         It is recorded while this attempt is the last one and has no other answer. Otherwise another
-        worker has given the attempt up, and the batch is canceled.
+        worker has abandoned the attempt, and the batch is canceled.
         """
         for state in ("creating", "quarantined"):
             stands = replace(batch, state=state)
@@ -350,10 +349,10 @@ class BatchSender:
         was_scanned: bool = False,
         decided: Callable[[Tx], None] | None = None,
     ) -> PassCounts | None:
-        """Write down that a batch exists, with all its jobs and their audit, in one transaction.
+        """Record that a batch exists, with all its jobs and their audit, in one transaction.
 
-        None if the row does not stand as *batch* says. Whoever names a *fence* needs it to hold.
-        *decided* writes down which person says so.
+        None if the row differs from *batch*. With *fence*, the fence must match. *decided* writes
+        the audit entry of an operator.
         """
         settings = self.settings.batch
 
@@ -375,7 +374,7 @@ class BatchSender:
             if decided is not None:
                 decided(tx)
             if batch.provider_batch_id is not None:
-                # Its jobs have been waiting for it all along.
+                # Its jobs still wait for it.
                 tx.affected(SQL.clear_held, batch_id=batch.id)
                 return 0, []
             jobs = submit_jobs(
@@ -403,12 +402,12 @@ class BatchSender:
 
 
 def _is_uploaded(batch: BatchLease, measured: Measured) -> bool:
-    """Whether what lies at the provider is what we would send."""
+    """Whether the uploaded file matches the current content."""
     return not measured.dropped and measured.content.sha256 == batch.content_hash
 
 
 def _drop_file(batch: BatchLease, account: Account) -> None:
-    """Delete an input that nobody needs; what stays expires by itself."""
+    """Delete an unused input; otherwise it expires."""
     if batch.input_file_id is not None:
         with suppress(ProviderRefused, ProviderUnsure):
             account.adapter.delete_file(account.client, batch.input_file_id)
@@ -420,7 +419,7 @@ def _pause(rounds: int, retry_after: float | None) -> float:
 
 
 def is_alone(account: Account) -> bool:
-    """Whether only one create may be under way: what has no name of ours is told by its count."""
+    """Whether only one create may be in flight: without a tag, batches are matched by count."""
     return account.capabilities.lookup is Lookup.COUNT
 
 

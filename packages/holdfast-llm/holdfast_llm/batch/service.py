@@ -43,11 +43,11 @@ class BatchService:
     # -- passes
 
     def submit_once(self, budget: RunBudget) -> PassCounts:
-        """Hand waiting jobs over to providers: one bounded run."""
+        """Submit waiting jobs to providers: one bounded run."""
         return self.submitter.submit_once(budget)
 
     def collect_once(self, budget: RunBudget) -> PassCounts:
-        """Bring answers back from providers: one bounded run."""
+        """Collect answers from providers: one bounded run."""
         return self.collector.collect_once(budget)
 
     def recover_once(self, owner: str) -> PassCounts:

@@ -43,7 +43,7 @@ Unsendable = list[tuple[str, str, str]]
 
 
 class BatchSubmitter:
-    """ExecutorPool waiting jobs over to providers."""
+    """Submits waiting jobs to providers."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class _SubmitRun:
         self._drafts: dict[BatchKey, Draft] = {}
         self._missing = MissingAccounts()
         self._unsendable: Unsendable = []
-        # A run takes a job once, even where it may take jobs before they are due.
+        # A run claims a job once, even if it may claim jobs before they are due.
         self._claimed_ids: set[str] = set()
 
     def perform(self) -> None:
@@ -195,8 +195,8 @@ class _SubmitRun:
 def find_unsendable(resources: BatchResources, queues: Sequence[str], prices: Prices) -> Unsendable:
     """Waiting jobs whose account is unusable or whose tenant's budget is spent.
 
-    A run takes a bounded number of jobs, the oldest first. It passes these over, or they would come
-    first in every run and keep all others waiting.
+    A run claims a bounded number of jobs, the oldest first. It skips these; otherwise they would
+    come first in every run and block all others.
     """
     settings = resources.settings
 
@@ -225,7 +225,7 @@ def _can_send(
         route = Route.read(decision)
         account = resources.accounts.for_route(route)
     except ValueError:
-        # The job itself is wrong and ends when it is claimed.
+        # The job itself is invalid and settles when it is claimed.
         return True
     except ConfigError:
         return False

@@ -1,21 +1,21 @@
--- What the submitting half of the batch lane runs. A batch holds items of many tenants, so the
--- statements cross tenants and say so; each of them names the tenant of every row it writes.
+-- Statements of the submitter. A batch holds items of many tenants, so the statements cross tenants
+-- and say so. Each of them names the tenant of every row it writes.
 
--- sum_reserves :many — crosses tenants: the tokens that batches under way take of these accounts
+-- sum_reserves :many — crosses tenants: the tokens that open batches of these accounts use
 SELECT batch.account, batch.model, sum(batch.input_tokens) AS input_tokens
 FROM holdfast.provider_batch AS batch
 WHERE batch.state IN ('prepared', 'uploaded', 'creating', 'submitted')
   AND batch.account IN (SELECT accounts.account FROM {rows accounts: account text})
 GROUP BY batch.account, batch.model;
 
--- find_open_units :many — crosses tenants: of these execution units, those with an item that may run
+-- find_open_units :many — crosses tenants: which of these execution units have an open item
 SELECT item.org_id, item.job_type, item.unit, item.batch_id, item.lease_token
 FROM {rows units: org_id uuid, job_type text, unit text}
 JOIN holdfast.batch_item AS item
   ON item.org_id = units.org_id AND item.job_type = units.job_type AND item.unit = units.unit
 WHERE item.is_open = 1;
 
--- find_failed :many — crosses tenants: of these jobs, those whose batch failed as a whole before
+-- find_failed :many — crosses tenants: which of these jobs were in a batch that failed as a whole
 SELECT item.job_id, item.error_code, min(batch.items) AS items
 FROM {rows jobs: org_id uuid, job_id uuid}
 JOIN holdfast.batch_item AS item ON item.org_id = jobs.org_id AND item.job_id = jobs.job_id
@@ -23,7 +23,7 @@ JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
 WHERE item.error_class = 'BATCH_FAILED'
 GROUP BY item.job_id, item.error_code;
 
--- hold_drafts :many — crosses tenants: of the batches we fill, those that are still ours to fill
+-- hold_drafts :many — crosses tenants: which of these batches this worker can still fill
 UPDATE holdfast.provider_batch
 SET lease_expires_at = {later(:lease_ms)}, updated_at = {now}
 FROM {rows drafts: batch_id uuid, was bigint}
@@ -31,7 +31,7 @@ WHERE id = drafts.batch_id AND fence = drafts.was AND state = 'prepared'
   AND content_hash IS NULL AND error_code IS NULL
 RETURNING id;
 
--- insert_batches :affected — crosses tenants: intents, written before anything is sent
+-- insert_batches :affected — crosses tenants: batches, stored before anything is sent
 INSERT INTO holdfast.provider_batch
     (id, account, provider, adapter_kind, model, execution_mode, group_key, state, items, bytes,
      input_tokens, next_at, lease_owner, lease_expires_at, fence, created_at, updated_at)
@@ -43,13 +43,13 @@ FROM {rows batches: id uuid, account text, provider text, adapter_kind text, mod
 WHERE TRUE
 ON CONFLICT (id) DO NOTHING;
 
--- grow_batches :affected — crosses tenants: what a batch holds, after another page of items
+-- grow_batches :affected — crosses tenants: the size of a batch after another page of items
 UPDATE holdfast.provider_batch
 SET items = batches.held, bytes = batches.size, input_tokens = batches.tokens, updated_at = {now}
 FROM {rows batches: batch_id uuid, held integer, size bigint, tokens bigint}
 WHERE id = batches.batch_id;
 
--- insert_items :affected — crosses tenants: which job each item is, written before anything is sent
+-- insert_items :affected — crosses tenants: the job of each item, stored before anything is sent
 INSERT INTO holdfast.batch_item
     (batch_id, batch_item_index, org_id, job_id, job_type, execution_mode, unit, attempt,
      lease_token, custom_id, echo, schema_hash, group_key, input_tokens, reserve_pico, created_at)
@@ -62,13 +62,13 @@ FROM {rows items: batch_id uuid, batch_item_index integer, org_id uuid, job_id u
 WHERE TRUE
 ON CONFLICT (org_id, batch_id, batch_item_index) DO NOTHING;
 
--- list_groups :many — crosses tenants: the groups that a batch holds
+-- list_groups :many — crosses tenants: the groups of a batch
 SELECT group_key FROM holdfast.batch_item
 WHERE batch_id = :batch_id AND is_open = 1
 GROUP BY group_key
 ORDER BY group_key;
 
--- list_items :many — crosses tenants: the open items of a batch, page by page, and the jobs they are
+-- list_items :many — crosses tenants: the open items of a batch with their jobs, page by page
 SELECT item.batch_item_index, item.org_id, item.job_id, item.custom_id, item.echo,
        job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
        job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
@@ -85,13 +85,13 @@ WHERE item.batch_id = :batch_id AND item.is_open = 1 AND item.batch_item_index >
 ORDER BY item.batch_item_index
 LIMIT :limit;
 
--- list_unanswered :many — crosses tenants: the open items of a page, as the ledger needs them
+-- list_unanswered :many — crosses tenants: the open items of a page, for the ledger
 SELECT batch_item_index, org_id, job_id, job_type, attempt, group_key, reserve_pico
 FROM holdfast.batch_item
 WHERE batch_id = :batch_id AND is_open = 1 AND batch_item_index <= :last
 ORDER BY batch_item_index;
 
--- count_open :one — crosses tenants: how many items of a batch may run
+-- count_open :one — crosses tenants: the number of open items of a batch
 SELECT count(*) AS items FROM holdfast.batch_item WHERE batch_id = :batch_id AND is_open = 1;
 
 -- release_items :affected — crosses tenants: items that were not sent, or whose batch was refused
@@ -101,7 +101,7 @@ SET state = 'released', is_open = 0, error_class = ends.said_class, error_code =
 FROM {rows ends: place integer, said_class text, said_code text}
 WHERE batch_id = :batch_id AND batch_item_index = ends.place AND is_open = 1;
 
--- release_unheld :affected — crosses tenants: items whose job is no longer in the hands of this batch
+-- release_unheld :affected — crosses tenants: items whose job has left this batch
 UPDATE holdfast.batch_item AS item
 SET state = 'released', is_open = 0, error_code = 'lease_lost', recorded_at = {now}
 WHERE item.batch_id = :batch_id AND item.is_open = 1
@@ -110,20 +110,20 @@ WHERE item.batch_id = :batch_id AND item.is_open = 1
       WHERE job.org_id = item.org_id AND job.id = item.job_id
         AND job.lease_token = item.lease_token AND job.state = 'processing');
 
--- record_upload :affected — crosses tenants: the input lies at the provider under this id
+-- record_upload :affected — crosses tenants: the id of the uploaded input
 UPDATE holdfast.provider_batch
 SET state = 'uploaded', input_file_id = :file_id, content_hash = :content_hash, bytes = :bytes,
     rounds = 0, lease_expires_at = {later(:lease_ms)}, updated_at = {now}
 WHERE id = :id AND fence = :fence AND error_code IS NULL
   AND (state = 'prepared' OR (state = 'uploaded' AND input_file_id = :file_id));
 
--- find_creating :maybe — crosses tenants: another create of this account that has no answer yet
+-- find_creating :maybe — crosses tenants: another create of this account without an answer
 SELECT id FROM holdfast.provider_batch
 WHERE account = :account AND id <> :id AND state = 'creating'
 LIMIT 1;
 
--- begin_create :affected — crosses tenants: written before a byte of the create is sent
--- A commit whose answer was lost is tried again, and finds that it has happened.
+-- begin_create :affected — crosses tenants: stored before a byte of the create is sent
+-- A commit without an answer is repeated, and has no second effect.
 UPDATE holdfast.provider_batch
 SET state = 'creating', create_attempt = :attempt, creating_at = {now}, answered_at = NULL,
     fenced_at = NULL,
@@ -133,21 +133,21 @@ WHERE id = :id AND fence = :fence AND error_code IS NULL
   AND ((state IN ('prepared', 'uploaded') AND create_attempt = :attempt - 1)
        OR (state = 'creating' AND create_attempt = :attempt));
 
--- step_back :affected — crosses tenants: nothing of it is at the provider; it begins with the upload
+-- step_back :affected — crosses tenants: nothing of it exists at the provider; start again with the upload
 UPDATE holdfast.provider_batch
 SET state = 'prepared', input_file_id = NULL, rounds = 0,
     lease_expires_at = {later(:lease_ms)}, updated_at = {now}
 WHERE id = :id AND fence = :fence AND state IN ('prepared', 'uploaded', 'creating');
 
--- keep_upload :affected — crosses tenants: the create was refused, and what was uploaded is still good
+-- keep_upload :affected — crosses tenants: the create was refused; the upload is still valid
 UPDATE holdfast.provider_batch
 SET state = 'uploaded', rounds = rounds + 1, next_at = {later(:delay_ms)}, lease_owner = NULL,
     lease_expires_at = NULL, updated_at = {now}
 WHERE id = :id AND fence = :fence AND state = 'creating' AND input_file_id IS NOT NULL;
 
--- submit_batch :affected — crosses tenants: it exists at the provider, and this is its name there
--- Whoever made it knows that for certain and names no fence: while its try is the last one and has
--- no other answer, this is the answer. The fence rises, and whoever else had the batch lets go.
+-- submit_batch :affected — crosses tenants: the batch exists at the provider, with this id
+-- The worker that created it is certain and names no fence: this is the answer while its attempt is
+-- the last one without another answer. The fence rises, so any other owner loses the batch.
 UPDATE holdfast.provider_batch
 SET state = 'submitted', provider_batch_id = :provider_batch_id, provider_status = :provider_status,
     submitted_at = {now}, rounds = 0, polls = 0, error_class = NULL, error_code = NULL,
@@ -157,36 +157,36 @@ SET state = 'submitted', provider_batch_id = :provider_batch_id, provider_status
 WHERE id = :id AND state = :was AND create_attempt = :attempt
   AND (CAST(:fence AS bigint) IS NULL OR fence = :fence);
 
--- stamp_items :affected — crosses tenants: when the items of a batch were handed over
+-- stamp_items :affected — crosses tenants: the submission time of the items of a batch
 UPDATE holdfast.batch_item
 SET submitted_at = {now}, error_class = NULL, error_code = NULL
 WHERE batch_id = :batch_id AND is_open = 1
   AND batch_item_index >= :first AND batch_item_index < :after;
 
--- find_batch :maybe — crosses tenants: how a batch stands, whoever has it
+-- find_batch :maybe — crosses tenants: the row of a batch, regardless of its lease
 SELECT id, state, create_attempt, provider_batch_id, fence
 FROM holdfast.provider_batch WHERE id = :id;
 
--- record_fence :affected — crosses tenants: a create that is still under way has nothing left to run
+-- record_fence :affected — crosses tenants: a create in flight has nothing left to run
 UPDATE holdfast.provider_batch
 SET fenced_at = {now}, scanned_at = {now}, next_at = {later(:delay_ms)}, lease_owner = NULL,
     lease_expires_at = NULL, updated_at = {now}
 WHERE id = :id AND fence = :fence AND state = 'creating' AND create_attempt = :attempt;
 
--- clear_held :affected — crosses tenants: its answers are read again, and shown to the application again
+-- clear_held :affected — crosses tenants: read its answers and pass them to the application again
 UPDATE holdfast.batch_item
 SET error_class = NULL, error_code = NULL
 WHERE batch_id = :batch_id AND is_open = 1 AND error_code IS NOT NULL;
 
--- list_unresolved :many — crosses tenants: held batches of which nobody knows whether they exist
+-- list_unresolved :many — crosses tenants: held batches whose existence is unknown
 SELECT id, provider, creating_at FROM holdfast.provider_batch
 WHERE state = 'quarantined' AND error_class = 'UNRESOLVED_CREATE' AND provider_batch_id IS NULL
   AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
 ORDER BY creating_at, id
 LIMIT :limit;
 
--- mark_back :affected — crosses tenants: its jobs go back; a batch that says why is never sent
--- One whose create is under way goes back only where its provider has said no to that very create.
+-- mark_back :affected — crosses tenants: release its jobs; a batch with a reason is never sent
+-- A batch with a create in flight is released only if its provider refused that create.
 UPDATE holdfast.provider_batch
 SET state = CASE WHEN state = 'quarantined' THEN state ELSE 'prepared' END,
     error_class = :error_class, error_code = :error_code, lease_expires_at = {later(:lease_ms)},
@@ -194,19 +194,19 @@ SET state = CASE WHEN state = 'quarantined' THEN state ELSE 'prepared' END,
 WHERE id = :id AND fence = :fence AND (state <> 'creating' OR :was = 'creating')
   AND state IN ('prepared', 'uploaded', 'creating', 'quarantined');
 
--- release_batch :affected — crosses tenants: all its jobs have gone back
+-- release_batch :affected — crosses tenants: all its jobs are released
 UPDATE holdfast.provider_batch
 SET state = 'released', next_at = {now}, lease_owner = NULL, lease_expires_at = NULL,
     updated_at = {now}
 WHERE id = :id AND fence = :fence AND state IN ('prepared', 'quarantined');
 
--- list_recorded :many — crosses tenants: of these batches of a provider, those that we know as ours
+-- list_recorded :many — crosses tenants: which of these provider batches are recorded
 SELECT provider_batch_id FROM holdfast.provider_batch
 WHERE account = :account
   AND provider_batch_id IN (
       SELECT names.provider_batch_id FROM {rows names: provider_batch_id text});
 
--- list_doubtful :many — crosses tenants: accounts where a create was once without an answer
+-- list_doubtful :many — crosses tenants: accounts with a create that had no answer
 SELECT account, min(created_at) AS since
 FROM holdfast.provider_batch
 WHERE execution_mode = 'batch' AND created_at > {later(:since_ms)}
@@ -214,19 +214,19 @@ WHERE execution_mode = 'batch' AND created_at > {later(:since_ms)}
 GROUP BY account
 ORDER BY account;
 
--- find_batches :many — crosses tenants: what we know of the batches that a listing names
+-- find_batches :many — crosses tenants: the recorded batches of a listing
 SELECT batch.id, batch.account, batch.provider, batch.model, batch.group_key, batch.state,
        batch.items, batch.provider_batch_id
 FROM {rows wanted: id uuid}
 JOIN holdfast.provider_batch AS batch ON batch.id = wanted.id
 WHERE batch.account = :account AND batch.execution_mode = 'batch';
 
--- close_stray :affected — crosses tenants: no input of it is left anywhere
+-- close_stray :affected — crosses tenants: it has no input file left
 UPDATE holdfast.provider_batch
 SET strays = 0, lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
 WHERE id = :id AND fence = :fence;
 
--- list_waiting_routes :many — crosses tenants: where the jobs that are due are to be sent
+-- list_waiting_routes :many — crosses tenants: the routes of the jobs that are due
 SELECT job.org_id, coalesce({field(job.routing_decision, provider)}, '') AS provider,
        coalesce({field(job.routing_decision, model)}, '') AS model,
        min(CAST(job.routing_decision AS text)) AS decision
@@ -236,7 +236,7 @@ WHERE job.state = 'queued' AND job.limit_key = '~batch' AND job.routing_decision
   AND (job.not_before_at IS NULL OR job.not_before_at <= {now})
 GROUP BY 1, 2, 3;
 
--- find_recovery_work :one — crosses tenants: which steps of a recovery have something to do
+-- find_recovery_work :one — crosses tenants: which recovery steps have work
 SELECT
     CASE WHEN EXISTS (
         SELECT 1 FROM holdfast.provider_batch

@@ -1,4 +1,4 @@
-"""Settle the jobs of a batch that its provider has as submitted."""
+"""Settle the jobs of a batch that its provider has accepted."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ SQL = Statements("holdfast_llm.batch", "submitted.sql")
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJobs:
-    """How many jobs a provider has, and those of them that were stopped in the same moment."""
+    """The number of submitted jobs, and those of them that were canceled at the same time."""
 
     jobs: int
     stopped: Sequence[Settled] = ()
 
 
-# SQLite keeps the pages that a statement changes until it ends, so that it can be undone: 20,000
-# jobs at once took 80 MiB, 2,000 take 8.
+# SQLite keeps the pages that a statement changes until it ends, for a rollback: 20,000 jobs at once
+# took 80 MiB, 2,000 take 8.
 STRETCH = 2_000
 
 
 def submit_jobs(
     tx: Tx, *, batch_id: str, items: int, provider_batch_id: str, actor: Actor
 ) -> SubmittedJobs:
-    """Settle every job that a batch of so many items holds as submitted, in large stretches.
+    """Settle every job of a batch of so many items as submitted, in large slices.
 
-    Their execution units are not locked here: the claims are held by their tokens, and 50,000 locks
-    are more than a PostgreSQL server keeps.
+    Their execution units are not locked here: the claims are protected by their tokens, and 50,000
+    locks are more than a PostgreSQL server keeps.
     """
     who = {"actor_type": actor.type, "actor_id": actor.id}
     detail = encode({"provider_batch_id": provider_batch_id})

@@ -1,6 +1,6 @@
--- The jobs of a batch that its provider has.
+-- The jobs of a submitted batch.
 
--- submit_jobs :affected — crosses tenants: the jobs of a batch that its provider has, a stretch of it
+-- submit_jobs :affected — crosses tenants: the jobs of a submitted batch, one slice
 UPDATE holdfast.job AS job
 SET state = 'batch_submitted',
     provider_batch_id = coalesce(job.provider_batch_id, :provider_batch_id),
@@ -10,7 +10,7 @@ WHERE job.state = 'processing' AND (job.org_id, job.id, job.lease_token) IN (
     WHERE item.batch_id = :batch_id AND item.is_open = 1
       AND item.batch_item_index >= :first AND item.batch_item_index < :after);
 
--- list_submitted :many — crosses tenants: the jobs of the same stretch, for extensions that follow them
+-- list_submitted :many — crosses tenants: the jobs of the same slice, for extensions that follow them
 SELECT job.org_id, job.id, job.job_type
 FROM holdfast.batch_item AS item
 JOIN holdfast.job AS job
@@ -18,8 +18,8 @@ JOIN holdfast.job AS job
 WHERE item.batch_id = :batch_id AND item.is_open = 1 AND job.state = 'batch_submitted'
   AND item.batch_item_index >= :first AND item.batch_item_index < :after;
 
--- insert_submitted :affected — crosses tenants: the audit of the same
--- Behind the digest of the job stands that of its item.
+-- insert_submitted :affected — crosses tenants: the audit of the same slice
+-- The digest of the item follows that of the job.
 INSERT INTO holdfast.job_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail, digest)
@@ -34,7 +34,7 @@ JOIN holdfast.job AS job
 WHERE item.batch_id = :batch_id AND item.is_open = 1 AND job.state = 'batch_submitted'
   AND item.batch_item_index >= :first AND item.batch_item_index < :after;
 
--- stop_submitted :many — crosses tenants: of the same, those that somebody wants stopped
+-- stop_submitted :many — crosses tenants: cancel the jobs of the same slice that have a cancel request
 UPDATE holdfast.job AS job
 SET state = 'canceled', finished_at = {now}, updated_at = {now},
     key_expires_at = {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category

@@ -17,7 +17,7 @@ SQL = Statements("holdfast_llm.batch", "tasks.sql")
 
 
 class SubmitTask:
-    """ExecutorPool waiting jobs to providers, and resolves what a dead submitter left."""
+    """Submits waiting jobs to providers, and resolves batches of a crashed submitter."""
 
     eligible_statuses: Sequence[str] = ("queued",)
 
@@ -37,7 +37,7 @@ class SubmitTask:
 
 
 class CollectTask:
-    """Asks providers about batches, brings answers back, and ends calls that nobody ended."""
+    """Polls batches, collects answers, and ends abandoned calls."""
 
     eligible_statuses: Sequence[str] = ("batch_submitted",)
 

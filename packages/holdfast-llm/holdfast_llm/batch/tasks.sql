@@ -1,7 +1,7 @@
 -- Pending work of the two runs of batch processing.
 
--- count_to_submit :one — crosses tenants: batches that are to be handed over, or that are in doubt
--- For two days after a create without an answer a second batch may turn up, and must be stopped.
+-- count_to_submit :one — crosses tenants: batches to submit or to recover
+-- For two days after a create without an answer a duplicate batch may appear and must be canceled.
 SELECT count(*) AS batches FROM (
     SELECT 1 AS found FROM holdfast.provider_batch
     WHERE execution_mode = 'batch'
@@ -12,7 +12,7 @@ SELECT count(*) AS batches FROM (
                AND (scanned_at IS NOT NULL OR create_attempt > 1)))
     LIMIT :most) AS due;
 
--- count_to_collect :one — crosses tenants: batches that are to be asked about, read or cleaned up
+-- count_to_collect :one — crosses tenants: batches to poll, read or clean up
 SELECT count(*) AS batches FROM (
     SELECT 1 AS found FROM holdfast.provider_batch
     WHERE execution_mode = 'batch' AND next_at <= {now}
@@ -27,11 +27,11 @@ SELECT coalesce(sum(CASE WHEN not_before_at IS NULL OR not_before_at <= {now} TH
 FROM holdfast.job
 WHERE state = 'queued' AND limit_key = '~batch';
 
--- count_outstanding :one — crosses tenants: batches that are at a provider
+-- count_outstanding :one — crosses tenants: batches at a provider
 SELECT count(*) AS batches, coalesce(sum(items), 0) AS items FROM holdfast.provider_batch
 WHERE execution_mode = 'batch' AND state IN ('submitted', 'ended');
 
--- poll_now :affected — crosses tenants: every batch at a provider is due, if no collector has it
+-- poll_now :affected — crosses tenants: make every batch at a provider due, unless a collector has it
 UPDATE holdfast.provider_batch SET next_at = {now}, updated_at = {now}
 WHERE execution_mode = 'batch' AND state IN ('submitted', 'ended') AND next_at > {now}
   AND (lease_expires_at IS NULL OR lease_expires_at <= {now});

@@ -1,8 +1,8 @@
-"""Writer: groups are written by a thread while the next one is read and weighed.
+"""Writer: a thread stores a group while the next one is read and evaluated.
 
-That pays where the database is a server: PostgreSQL took 3,700 answers a second with it and 2,500
-without. SQLite works inside this process and asks for Python's lock with every row; there a group
-is written before the next one is read: 3,500 a second instead of 2,700.
+This helps if the database is a server: PostgreSQL stored 3,700 answers a second with it and 2,500
+without. SQLite runs inside this process and acquires Python's lock for every row. There a group is
+stored before the next one is read: 3,500 a second instead of 2,700.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast_llm.batch.ingest import End
 
 
 class Writer:
-    """Writes one group at a time, in order. What goes wrong beside us is raised at the next one."""
+    """Stores one group at a time, in order. An error of the thread is raised at the next call."""
 
     def __init__(self, finish: Callable[[Sequence[End]], None], *, beside: bool) -> None:
         self._finish = finish
@@ -25,7 +25,7 @@ class Writer:
         self._last: Future[None] | None = None
 
     def write(self, ends: Sequence[End]) -> None:
-        """Write a group, or hand it over after the one before it is written."""
+        """Store a group, or pass it to the thread after the previous one is stored."""
         self._wait()
         if not ends:
             return
@@ -49,7 +49,7 @@ class Writer:
         trace: TracebackType | None,
     ) -> None:
         try:
-            # What broke the reading says more than what it may have done to the writing.
+            # An error of the reader is more useful than a resulting error of the writer.
             if exc is None:
                 self._wait()
         finally:

@@ -57,7 +57,7 @@ def batches() -> None:
 def batches_of(
     ctx: click.Context, who: Mapping[str, Any], *, required: bool = False
 ) -> Iterator[Batches]:
-    """The batches as the person named by the options sees them."""
+    """The batches that the actor of the options may see."""
     with app_of(ctx, required=required) as hf:
         yield operator_of(hf, who["actor"], who["role"], who["org_id"]).batches
 
@@ -171,7 +171,7 @@ def collect(ctx: click.Context, /, **given: Any) -> None:
 
 
 def move_options(command: F) -> F:
-    """What every move takes."""
+    """The options of every action."""
     made: Any = click.pass_context(command)
     reason = click.option("--reason", required=True, help="Reason recorded in the audit.")
     batch_id = short_id_argument("batch_id", "batches")
@@ -240,7 +240,7 @@ WHERE = {
 def read_where(
     _ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]
 ) -> AnswerFilter:
-    """The filter that ``--where NAME=VALUE`` says, as often as it is given."""
+    """Parse the repeatable option ``--where NAME=VALUE`` into a filter."""
     found: dict[str, str] = {}
     for text in given:
         name, sign, value = text.partition("=")

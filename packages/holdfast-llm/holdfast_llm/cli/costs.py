@@ -79,14 +79,14 @@ def _by(asked: str) -> list[By]:
 
 
 def _document(one: CostGroup) -> dict[str, Any]:
-    """A group as one flat table."""
+    """The fields of a group as one flat table."""
     found = asdict(one)
     group = found.pop("group")
     return {**{name.replace("-", "_"): value for name, value in group.items()}, **found}
 
 
 def _cost(row: Mapping[str, Any]) -> str:
-    """The cost of a group for people: what is not known is said."""
+    """The cost of a group as text, including unknown costs."""
     if row["cost_usd"] is None:
         return "unknown"
     return f"{row['cost_usd']} + unknown" if row["unpriced"] else str(row["cost_usd"])

@@ -1,1 +1,1 @@
-"""What operators see and do of batches and costs: verbs, checks, explanations."""
+"""Operator API of batches and costs: actions, checks, explanations."""

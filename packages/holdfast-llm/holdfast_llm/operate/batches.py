@@ -1,8 +1,8 @@
-"""Provider batches: look at them, and move those that only a person may move.
+"""Provider batches: list them, and resolve those that need an operator.
 
-What a batch holds crosses tenants, so only who acts for all of them gets here. Cancel asks the
-provider to end a batch; what it has finished is collected and paid for. A batch in quarantine is
-left by a decision: adopt says that it exists and is ours, release that its jobs go back.
+A batch holds items of many tenants, so only an operator for all tenants has access. Cancel ends a
+batch at the provider; its finished items are collected and paid for. A quarantined batch needs a
+decision: adopt if it exists at the provider, release if its jobs should be requeued.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LONGEST_REASON = 200
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """A batch as it stands. Nothing in it is anybody's text."""
+    """The row of a batch. It contains no request or answer text."""
 
     id: str
     account: str
@@ -77,19 +77,19 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class BatchFilter:
-    """Which batches to list; a field that is None matches every batch."""
+    """A filter of batches; a field that is None matches every batch."""
 
     state: str | None = None
     mode: str | None = None
 
     def check(self) -> BatchFilter:
-        """The same; raises InvalidAction with every bad field."""
+        """Return the filter. Raises InvalidAction with every invalid field."""
         return read_filter(self, {"state": text, "mode": text})
 
 
 @dataclass(frozen=True, slots=True)
 class ItemRow:
-    """An item of a batch, and what became of it."""
+    """An item of a batch with its outcome."""
 
     batch_item_index: int
     org_id: str
@@ -112,7 +112,7 @@ class ItemRow:
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
-    """A batch, how many of its items stand where, and a page of them."""
+    """A batch, its item counts by state, and a page of items."""
 
     batch: BatchRow
     counts: Mapping[str, int]
@@ -122,7 +122,7 @@ class BatchView:
 __all__ = ["AnswerFilter", "BatchFilter", "BatchRow", "Batches"]
 
 ALL_KEPT = AnswerFilter()
-# The most jobs that one run may take.
+# The maximum number of jobs of one run.
 EVERYTHING = 100_000
 
 
@@ -138,7 +138,7 @@ class PassOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class AcceptReport:
-    """The kept answers that a filter named, and what became of them; nothing in a dry run."""
+    """The kept answers that match a filter, and the outcomes; no outcomes in a dry run."""
 
     is_dry_run: bool
     matched: tuple[KeptCount, ...]
@@ -146,7 +146,7 @@ class AcceptReport:
 
     @property
     def answers(self) -> int:
-        """How many answers the filter named."""
+        """The number of matching answers."""
         return sum(one.answers for one in self.matched)
 
 
@@ -170,7 +170,7 @@ def _read(row: Row, names: list[str]) -> dict[str, Any]:
     },
 )
 class Batches:
-    """The provider batches that *context* may see, and what it may do about them."""
+    """The provider batches that *context* may see and change."""
 
     id_space = IdSpace("batch", SQL.find_ids, SQL.find_ids_beside)
 
@@ -179,14 +179,14 @@ class Batches:
         self._service = service
 
     def __call__(self, service: BatchService) -> Batches:
-        """The same verbs on another batch service than the application's own."""
+        """The same actions on another batch service."""
         if not isinstance(service, BatchService):
             raise InvalidAction({"service": "must be a batch service"})
         return Batches(self.context, service)
 
     @property
     def service(self) -> BatchService:
-        """The batch service, by default that of the application."""
+        """The batch service; by default that of the application."""
         if self._service is not None:
             return self._service
         app: Any = self.context.app
@@ -195,10 +195,10 @@ class Batches:
 
     @property
     def accounts(self) -> Accounts:
-        """The accounts at providers that this process has credentials for."""
+        """The provider accounts that this process has credentials for."""
         return self.service.accounts
 
-    # -- looking
+    # -- reading
 
     def list(
         self,
@@ -208,7 +208,7 @@ class Batches:
         limit: int = 50,
         before: str = NEWEST,
     ) -> Page[BatchRow]:
-        """Batches, newest first; those that have ended only *with_ended*."""
+        """List batches, newest first; ended ones only *with_ended*."""
         self.context.check(Action.LOOK, org_id=None, subject="batches")
         wanted = (wanted or BatchFilter()).check()
         params = {
@@ -223,7 +223,7 @@ class Batches:
         return page_of([BatchRow.from_row(row) for row in rows], limit, lambda batch: batch.id)
 
     def show(self, batch_id: str, *, limit: int = 50, after: int = -1) -> BatchView:
-        """One batch with its items, page by page."""
+        """Return one batch with its items, page by page."""
         self.context.check(Action.LOOK, org_id=None, subject=f"batch:{batch_id[:36]}")
         batch_id = _id(batch_id)
 
@@ -236,12 +236,12 @@ class Batches:
         return self.context.store.read(look)
 
     def remaining(self) -> Mapping[str, int]:
-        """How many jobs wait to be submitted, due and not yet due."""
+        """The number of jobs that wait to be submitted, due and not yet due."""
         self.context.check(Action.LOOK, org_id=None, subject="batches")
         return count_remaining(self.context.store)
 
     def outstanding(self) -> Mapping[str, int]:
-        """How many batches and items are at a provider."""
+        """The number of batches and items at a provider."""
         self.context.check(Action.LOOK, org_id=None, subject="batches")
         return count_outstanding(self.context.store)
 
@@ -256,14 +256,14 @@ class Batches:
     def collector(self, **options: Unpack[PassOptions]) -> BoundedRun:
         """The run that collects answers, to perform in this process.
 
-        It polls every batch at a provider now; by timer only those whose poll is due.
+        It polls every batch at a provider now; the scheduled run polls only due batches.
         """
         run = OperatorRuns(self.context).prepare(collector_of(self.context.settings), **options)
         if not options.get("by_timer"):
             poll_now(self.context.store)
         return run
 
-    # -- moving
+    # -- actions
 
     def cancel(self, batch_id: str, *, reason: str) -> BatchRow:
         """Cancel a batch at the provider. Finished items are paid and collected."""
@@ -289,8 +289,8 @@ class Batches:
     ) -> BatchRow:
         """Adopt a quarantined batch that exists at the provider.
 
-        The provider is asked first. A batch that it does not know, or that belongs to another row,
-        is refused. *provider_batch_id* is required if none is recorded.
+        The provider is queried first. An unknown batch, or one that belongs to another row, is
+        refused. *provider_batch_id* is required if none is recorded.
         """
         batch_id, reason = self._admit(Action.ADOPT_BATCH, batch_id, reason)
 
@@ -323,7 +323,7 @@ class Batches:
 
         return self._do(Action.RELEASE_BATCH, batch_id, act)
 
-    # -- answers that are kept
+    # -- kept answers
 
     def kept(self, where: AnswerFilter = ALL_KEPT) -> tuple[KeptCount, ...]:
         """Return how many paid answers are stored, by job type and error of the application."""
@@ -380,7 +380,7 @@ class Batches:
             self.context.refuse(Action.PROBE_ACCOUNT, exc, org_id=None, subject=subject)
 
     def _name_of(self, batch: BatchRow, given: str | None) -> str:
-        """What a batch is called at the provider, if it has one that may be ours."""
+        """The provider's id of a batch, if it has one."""
         name = given or batch.provider_batch_id
         if batch.state != "quarantined":
             raise BatchRefused(batch.id, batch.state, "only one in quarantine is adopted")
@@ -403,14 +403,14 @@ class Batches:
         return name
 
     def _do(self, action: Action, batch_id: str, act: Callable[[], BatchRow]) -> BatchRow:
-        """Act; what is refused is audited as such."""
+        """Run the action; a refusal is audited."""
         try:
             return act()
         except Conflict as exc:
             self.context.refuse(action, exc, org_id=None, subject=f"batch:{batch_id}")
 
     def _admit(self, action: Action, batch_id: str, reason: str) -> tuple[str, str]:
-        """Whether this person may, and says why."""
+        """Check that the actor is allowed to act, and gives a reason."""
         subject = f"batch:{batch_id[:36]}"
         self.context.check(action, org_id=None, subject=subject)
         try:
@@ -434,7 +434,7 @@ def _find(tx: Tx, batch_id: str) -> BatchRow:
 
 
 def _checked(where: AnswerFilter) -> AnswerFilter:
-    """The same with its ids as they are stored. Raises InvalidAction."""
+    """The filter with ids in stored form. Raises InvalidAction."""
     found: dict[str, str] = {}
     for name in ("batch_id", "job_id", "org_id"):
         value = getattr(where, name)

@@ -1,5 +1,5 @@
--- Provider batches as operators see and move them. A batch serves many tenants, so every statement
--- crosses tenants, and only who acts for all of them gets here.
+-- Operator access to provider batches. A batch serves many tenants, so every statement crosses
+-- tenants, and only an operator for all tenants has access.
 
 -- list_batches :many — crosses tenants: newest first, page by page
 SELECT id, account, provider, adapter_kind, model, execution_mode, group_key, state, items, bytes,
@@ -23,13 +23,13 @@ SELECT id, account, provider, adapter_kind, model, execution_mode, group_key, st
 FROM holdfast.provider_batch
 WHERE id = :id;
 
--- count_items :many — crosses tenants: what became of the items of a batch
+-- count_items :many — crosses tenants: item counts of a batch by outcome
 SELECT state, count(*) AS items FROM holdfast.batch_item
 WHERE batch_id = :id
 GROUP BY state
 ORDER BY state;
 
--- list_items :many — crosses tenants: the items of a batch, those without an end first
+-- list_items :many — crosses tenants: the items of a batch, open ones first
 SELECT batch_item_index, org_id, job_id, job_type, attempt, custom_id, state, error_class,
        error_code, provider_request_id, submitted_at, finished_at, recorded_at
 FROM holdfast.batch_item
@@ -37,7 +37,7 @@ WHERE batch_id = :id AND batch_item_index > :after
 ORDER BY batch_item_index
 LIMIT :limit;
 
--- request_cancel :affected — crosses tenants: the next collector asks the provider to end it
+-- request_cancel :affected — crosses tenants: the next collector cancels it at the provider
 UPDATE holdfast.provider_batch
 SET cancel_requested_at = coalesce(cancel_requested_at, {now}), next_at = {now}, updated_at = {now}
 WHERE id = :id AND execution_mode = 'batch' AND state = 'submitted';

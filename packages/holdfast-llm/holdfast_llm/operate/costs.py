@@ -1,4 +1,4 @@
-"""Costs: what model calls cost, by provider, model, day and so on."""
+"""Costs of model calls, by provider, model, day and other dimensions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT_BY = (By.PROVIDER, By.MODEL, By.MODE)
 
 @dataclass(frozen=True, slots=True)
 class CostFilter:
-    """Which calls to add up, and how to group them. Days are UTC and both inclusive.
+    """A filter and grouping of calls. Days are UTC and both inclusive.
 
     Without *since* the report begins 30 days ago; without *until* it ends today.
     """
@@ -32,7 +32,7 @@ class CostFilter:
     org_id: str | None = None
 
     def check(self) -> CostFilter:
-        """The same in stored form; raises InvalidAction with every bad field."""
+        """The filter in stored form. Raises InvalidAction with every invalid field."""
         checks = {"by": _read_by, "since": _read_day, "until": _read_day, "org_id": uuid}
         return read_filter(self, checks)
 
@@ -52,10 +52,10 @@ def _read_day(value: object) -> date:
 
 @dataclass(frozen=True, slots=True)
 class CostGroup:
-    """What one group of calls cost, in US dollars as text, so that no digit is lost.
+    """The cost of one group of calls, in US dollars as text to keep every digit.
 
-    *cost_usd* is None if no call of the group has a price. *direct_usd* is what the *compared*
-    calls would have cost outside of batches.
+    *cost_usd* is None if no call of the group has a price. *direct_usd* is the cost of the
+    *compared* calls outside of batches.
     """
 
     group: Mapping[str, str]
@@ -87,7 +87,7 @@ class CostGroup:
             spent.cache_write_tokens,
             spent.output_tokens,
             spent.reasoning_tokens,
-            # An unknown cost is not a cost of nothing.
+            # An unknown cost is not zero.
             None if spent.calls == spent.unpriced > 0 else to_usd(spent.cost_pico),
             to_usd(spent.at_most_pico),
             spent.compared,
@@ -115,7 +115,7 @@ class Costs:
         self.context = context
 
     def report(self, wanted: CostFilter | None = None) -> CostReport:
-        """What model calls cost; a context of one tenant sees its own."""
+        """Report the cost of model calls; a context of one tenant sees its own."""
         wanted = (wanted or CostFilter()).check()
         org_id = self.context.tenant_for(Action.READ_COSTS, wanted.org_id, subject="costs")
         until = wanted.until or self.context.app.clock.now().astimezone(UTC).date()

@@ -1,4 +1,4 @@
-"""Batch processing: is anything stuck between here and a provider, or paid for without a price?"""
+"""Doctor checks of batch processing: stuck batches, unusable accounts, missing prices."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ OK, NOTICE, WARNING, PROBLEM = Severity
 
 
 def check_runs(context: CheckContext) -> Iterator[Finding]:
-    """Whether the two runs of the lane come, and whether anything waits for them."""
+    """Check that the submitter and the collector run, and that no work is overdue."""
     limits = context.limits
     submitter, collector = submitter_of(context.settings), collector_of(context.settings)
     names = [{"name": name} for name in (submitter, collector)]
     ran = {row["name"]: row["started_at"] for row in context.many(SQL.find_last_runs, runs=names)}
     (waiting,) = context.many(SQL.find_unsubmitted, limit=limits.count)
     stuck = context.many(SQL.list_stuck, late_ms=ms(limits.batch), limit=limits.count)
-    # A clock that is kept as text is read back a hair too short.
+    # A timestamp stored as text loses precision when it is read back.
     waits = round(waiting["waits_ms"] or 0.0) / 1000
     is_calm = True
     if waits >= limits.batch_wait.total_seconds():
@@ -53,7 +53,7 @@ def check_runs(context: CheckContext) -> Iterator[Finding]:
     for row in stuck:
         is_calm = False
         late = length(row["late_ms"] / 1000)
-        # Before it is submitted a batch is the submitter's, then the collector's.
+        # Until it is submitted a batch belongs to the submitter, then to the collector.
         name = collector if row["state"] in ("submitted", "ended") else submitter
         yield Finding(
             "lane",
@@ -79,7 +79,7 @@ def check_runs(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_batches(context: CheckContext) -> Iterator[Finding]:
-    """Batches that only a person can move, and files that are left at a provider."""
+    """Check for batches that need an operator, and for files left at a provider."""
     limits = context.limits
     rows = context.many(SQL.list_quarantined, limit=limits.count)
     for row in rows:
@@ -108,7 +108,7 @@ def check_batches(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_credentials(context: CheckContext) -> Iterator[Finding]:
-    """Accounts that something is to be sent to and that cannot be used from here."""
+    """Check for accounts with pending work that cannot be used from here."""
     accounts = ConfiguredAccounts(context.settings, clock=context.store.clock)
     waiting: Counter[str] = Counter()
     says: dict[str, str] = {}
@@ -116,7 +116,7 @@ def check_credentials(context: CheckContext) -> Iterator[Finding]:
         try:
             route = Route.read(decode(row["routing_decision"]))
         except ValueError:
-            # The submitter ends it and says why.
+            # The submitter ends it with a reason.
             continue
         try:
             accounts.for_route(route)
@@ -148,7 +148,7 @@ def check_credentials(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_accounts(context: CheckContext) -> Iterator[Finding]:
-    """Accounts that nothing is sent to, and models whose price nobody has named."""
+    """Check for accounts with an open circuit, and for models without a price."""
     limits = context.limits
     circuits = context.many(SQL.list_circuits, limit=limits.count)
     for row in circuits:
@@ -193,7 +193,7 @@ def _remedy_of(circuit: Row) -> str:
 
 
 def _look_at_list_prices(context: CheckContext) -> Iterator[Finding]:
-    """Built-in prices that are old, of providers that are used or that a budget rests on."""
+    """Check for old list prices of providers that are used or have a budget."""
     today = context.store.clock.now().date()
     used = {row["provider"] for row in context.many(SQL.list_used_providers)}
     for name, listed in list_prices().items():

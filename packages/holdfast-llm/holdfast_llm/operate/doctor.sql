@@ -1,6 +1,6 @@
--- What the doctor asks of the batch lane.
+-- Doctor checks of batch processing.
 
--- list_stuck :many — crosses tenants: batches that somebody should have looked at, by how far they are
+-- list_stuck :many — crosses tenants: overdue batches by state
 SELECT stuck.state, count(*) AS batches, sum(stuck.items) AS items,
        max({ms_since(stuck.next_at)}) AS late_ms
 FROM (SELECT batch.state, batch.items, batch.next_at FROM holdfast.provider_batch AS batch
@@ -11,14 +11,14 @@ FROM (SELECT batch.state, batch.items, batch.next_at FROM holdfast.provider_batc
 GROUP BY stuck.state
 ORDER BY stuck.state;
 
--- list_quarantined :many — crosses tenants: batches that wait for an operator, the oldest first
+-- list_quarantined :many — crosses tenants: batches that wait for an operator, oldest first
 SELECT batch.id, batch.provider, batch.items, batch.error_code, batch.updated_at
 FROM holdfast.provider_batch AS batch
 WHERE batch.state = 'quarantined'
 ORDER BY batch.created_at
 LIMIT :limit;
 
--- count_undeleted :one — crosses tenants: batches that are over and whose files nobody could delete
+-- count_undeleted :one — crosses tenants: ended batches whose files could not be deleted
 SELECT count(*) AS batches, min(old.updated_at) AS since
 FROM (SELECT batch.updated_at FROM holdfast.provider_batch AS batch
       WHERE batch.state IN ('collected', 'released') AND batch.files_deleted_at IS NULL
@@ -26,7 +26,7 @@ FROM (SELECT batch.updated_at FROM holdfast.provider_batch AS batch
         AND batch.updated_at < {later(-CAST(:age_ms AS bigint))}
       LIMIT :limit) AS old;
 
--- find_unsubmitted :many — crosses tenants: for how long the oldest job waits for the batch lane
+-- find_unsubmitted :many — crosses tenants: the age of the oldest job that waits for a submitter
 WITH RECURSIVE queues (name) AS (
     SELECT (SELECT job.queue FROM holdfast.claimable AS job
             ORDER BY job.queue, job.limit_key LIMIT 1)
@@ -47,7 +47,7 @@ FROM (SELECT (SELECT min(head.created_at) FROM (
       WHERE queues.name IS NOT NULL) AS found
 WHERE found.since IS NOT NULL;
 
--- list_routes :many — crosses tenants: where what waits for the batch lane is to go
+-- list_routes :many — crosses tenants: the routes of waiting batch jobs
 SELECT waiting.routing_decision, count(*) AS jobs
 FROM (SELECT CAST(job.routing_decision AS text) AS routing_decision
       FROM holdfast.job AS job
@@ -57,7 +57,7 @@ WHERE waiting.routing_decision IS NOT NULL
 GROUP BY waiting.routing_decision
 ORDER BY waiting.routing_decision;
 
--- list_unreached :many — crosses tenants: batches that nobody who collects has the account of
+-- list_unreached :many — crosses tenants: batches whose account no collector has
 SELECT batch.account, count(*) AS batches, sum(batch.items) AS items,
        min(batch.submitted_at) AS since
 FROM holdfast.provider_batch AS batch
@@ -65,13 +65,13 @@ WHERE batch.state IN ('submitted', 'ended') AND batch.error_code = :error_code
 GROUP BY batch.account
 ORDER BY batch.account;
 
--- find_last_runs :many — crosses tenants: when the runs of these names last began
+-- find_last_runs :many — crosses tenants: the last start of the runs with these names
 SELECT runs.name, (SELECT max(run.started_at) FROM holdfast.worker_run AS run
                    WHERE run.name = runs.name AND run.outcome IS DISTINCT FROM 'skipped')
            AS started_at
 FROM {rows runs: name text};
 
--- list_circuits :many — crosses tenants: accounts at providers that said no to everything
+-- list_circuits :many — crosses tenants: accounts with an open circuit
 SELECT account.account, account.provider, account.error_code, account.times, account.opened_at,
        account.open_until
 FROM holdfast.provider_account AS account
@@ -79,7 +79,7 @@ WHERE account.closed_at IS NULL
 ORDER BY account.opened_at
 LIMIT :limit;
 
--- list_unpriced :many — crosses tenants: models that were used and whose price nobody has named
+-- list_unpriced :many — crosses tenants: used models without a price
 SELECT found.provider, found.model, found.execution_mode, count(*) AS calls
 FROM (SELECT call.provider, coalesce(call.model_billed, call.model) AS model, call.execution_mode
       FROM holdfast.provider_call AS call
@@ -103,7 +103,7 @@ SELECT DISTINCT call.provider
 FROM holdfast.provider_call AS call
 WHERE call.occurred_at > {later(-CAST(7776000000 AS bigint))};
 
--- count_stale :one — crosses tenants: expired claims that are in no batch, counted no further than :limit
+-- count_stale :one — crosses tenants: expired claims that are in no batch, counted up to :limit
 SELECT count(*) AS jobs, max({ms_since(stale.lease_expires_at)}) AS late_ms
 FROM (SELECT job.lease_expires_at FROM holdfast.job AS job
       WHERE state = 'processing' AND lease_expires_at < {later(-CAST(:grace_ms AS bigint))}

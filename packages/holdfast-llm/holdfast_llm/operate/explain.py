@@ -1,4 +1,4 @@
-"""Why a job of the batch lane waits: for a submitter, for a provider, or for a person."""
+"""Explain why a batch job waits: for a submitter, for a provider, or for an operator."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ SQL = Statements("holdfast_llm.operate", "explain.sql")
 
 @dataclass(frozen=True, slots=True)
 class Batched(Situation):
-    """What is known of a job that is sent to a provider."""
+    """The known facts about a job that is sent to a provider."""
 
-    # Its place in a batch at a provider, while that may be run.
+    # Its place in an open batch at a provider.
     place: Row | None = None
-    # The account that its batch would go to, if that refuses everything.
+    # The circuit of its account, if it is open.
     circuit: Row | None = None
-    # Until when its tenant's budget is spent.
+    # The time at which its tenant's budget is available again.
     held_until: datetime | None = None
-    # When the submitter is due.
+    # The time of the next submitter run.
     submits_at: datetime | None = None
 
     @property
@@ -66,7 +66,7 @@ def explain_batched(tx: Tx, situation: Situation) -> ExtensionReasons:
 
 
 def reasons_of(s: Batched) -> ExtensionReasons:
-    """The same from what is known. Pure."""
+    """The reasons, from the known facts. Pure."""
     match s.state:
         case State.QUEUED:
             is_batched = s.job["limit_key"] == BATCH_KEY
@@ -82,7 +82,7 @@ def reasons_of(s: Batched) -> ExtensionReasons:
 
 
 def _look_at_lane(tx: Tx, waiting: Situation) -> dict[str, Any]:
-    """What may keep a job of the batch lane from being submitted."""
+    """Read the facts that may keep a batch job from being submitted."""
     org_id = waiting.job["org_id"]
     decision = decode(waiting.job["routing_decision"] or "{}")
     held = budget.spent_over_budget(tx, waiting.settings, [org_id])
@@ -95,7 +95,7 @@ def _look_at_lane(tx: Tx, waiting: Situation) -> dict[str, Any]:
 
 
 def why_kept_back(s: Batched) -> Explanation | None:
-    """What keeps every job of its account or its tenant out of the lane, if anything does."""
+    """What blocks every job of its account or its tenant, if anything does."""
     return _shut(s) or _never_in_budget(s) or _over_budget(s)
 
 
@@ -118,7 +118,7 @@ def _shut(s: Batched) -> Explanation | None:
 
 
 def why_without_account(s: Batched, due_at: datetime | None) -> Explanation | None:
-    """Whether it was last given back because its account could not be used there."""
+    """Whether it was last released because its account was unusable there."""
     why, detail = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
     if why is None or detail.get("reason") != NO_ACCOUNT:
         return None
@@ -135,7 +135,7 @@ def why_without_account(s: Batched, due_at: datetime | None) -> Explanation | No
 
 
 def _never_in_budget(s: Batched) -> Explanation | None:
-    """Whether it was last released because no day's budget is enough for it."""
+    """Whether it was last released because it exceeds a whole day's budget."""
     limit = limit_of(s.settings, str(s.job["org_id"]))
     why, detail = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
     if why is None or limit is None:
@@ -183,7 +183,7 @@ def _over_budget(s: Batched) -> Explanation | None:
 
 
 def why_unsubmitted(s: Batched) -> Explanation:
-    """The one reason of a queued job that is due, and that nothing keeps out of the lane."""
+    """The reason of a queued job that is due and not blocked."""
     due_at = s.submits_at
     if due_at is None:
         return s.explain(
@@ -204,10 +204,10 @@ def why_unsubmitted(s: Batched) -> Explanation:
 
 
 def why_submitted(s: Batched) -> Explanation:
-    """The one reason of a job that is in a provider's batch."""
+    """The reason of a job that is in a provider's batch."""
     place = s.place
     if place is None:
-        # Only a row that came past the database's own rules looks like this.
+        # The database constraints prevent this state.
         return s.explain(
             Reason.HELD,
             f"It names provider batch {s.job['provider_batch_id']}, and no batch under way has it.",
@@ -252,7 +252,7 @@ def why_submitted(s: Batched) -> Explanation:
 
 
 def why_held(s: Batched, place: Row) -> Explanation:
-    """The one reason of a job whose batch is on its way to the provider."""
+    """The reason of a job whose batch is not submitted yet."""
     if place["state"] == "quarantined":
         return _quarantined(s, place)
     doubt = "it is not known yet whether the provider has it"

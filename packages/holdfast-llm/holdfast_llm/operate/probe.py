@@ -1,4 +1,4 @@
-"""Ask each configured account at a provider one free question: does its address and key work?"""
+"""Probe each configured provider account with one free call, to check its URL and key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast_llm.provider.account import Account, Accounts
 from holdfast_llm.provider.reply import WRONG_ADDRESS, ProviderRefused, ProviderUnsure
 from holdfast_llm.provider.route import Route
 
-# How the built-in providers are spoken to where no job and no route says it.
+# The default adapters of the built-in providers, if no job or route names one.
 _USUAL = {
     "anthropic": "anthropic_messages",
     "gemini": "gemini_generate",
@@ -23,12 +23,12 @@ _USUAL = {
 
 
 def probe_configured(context: CheckContext) -> Iterator[Finding]:
-    """The same with the accounts that the settings name."""
+    """Probe the configured accounts."""
     return probe_providers(context, ConfiguredAccounts(context.settings, clock=context.store.clock))
 
 
 def probe_providers(context: CheckContext, accounts: Accounts) -> Iterator[Finding]:
-    """One finding for each account that is configured or that work waits for."""
+    """One finding for each account that is configured or has pending work."""
     used = _used(context)
     usual = {(name, kind) for name, kind in _USUAL.items() if name in context.settings.providers}
     for provider, kind in sorted(used | usual):
@@ -36,7 +36,7 @@ def probe_providers(context: CheckContext, accounts: Accounts) -> Iterator[Findi
             account = accounts.for_route(Route(provider, kind, "probe"))
         except ConfigError as exc:
             if (provider, kind) not in used:
-                # A built-in provider that is not used needs no key.
+                # An unused built-in provider needs no key.
                 continue
             remedy = f"Complete [providers.{provider}] or its credential."
             yield _finding(provider, Severity.PROBLEM, str(exc), remedy, "not_configured")
@@ -45,7 +45,7 @@ def probe_providers(context: CheckContext, accounts: Accounts) -> Iterator[Findi
 
 
 def _used(context: CheckContext) -> set[tuple[str, str]]:
-    """The providers, with their adapters, that jobs, batches and the settings name."""
+    """The providers and adapters that jobs, batches and the settings name."""
     found = {
         (row["provider"], row["adapter_kind"]) for row in context.many(SQL.list_provider_kinds)
     }
@@ -53,7 +53,7 @@ def _used(context: CheckContext) -> set[tuple[str, str]]:
 
 
 def _probe(context: CheckContext, account: Account) -> Finding:
-    """List what is there: that is free at every provider."""
+    """List the batches of an account, which is free at every provider."""
     try:
         if account.capabilities.supports_batches:
             next(iter(account.adapter.scan(account.client, context.store.clock.now())), None)

@@ -1,4 +1,4 @@
-"""I22 to I26: what is at a provider, compared with the jobs that it was sent for."""
+"""Invariants I22 to I26: batches at providers match the jobs that they were sent for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _find_misnumbered(context: VerifyContext) -> Iterator[Violation]:
     yield from context.find(SQL.find_gaps, kept_since=write_instant(context.now - keep))
     for row in context.tx.stream(SQL.list_names):
         batch_id, place = row["batch_id"], row["batch_item_index"]
-        # The end of the name is signed, with a key that may be another one since.
+        # The last part is signed with a key that may have changed since.
         wanted, _, _ = custom_id(b"", batch_id, place, "", 0).rpartition("_")
         if row["custom_id"].rpartition("_")[0] != wanted:
             subject = f"item:{batch_id}:{place}"
@@ -43,19 +43,19 @@ def _find_mixed(context: VerifyContext) -> Iterator[Violation]:
 
 @lru_cache(maxsize=256)
 def _groups(group_key: str, mode: str) -> frozenset[str]:
-    """The groups of batches that an item may stand in: its own, or one that merges a model's."""
+    """The groups of batches that may hold an item: its own, or a merged one of its model."""
     try:
         group = read_group_key(group_key)
     except ValueError:
         return frozenset()
     if mode != ExecutionMode.BATCH:
-        # Calls that go out together share their whole group.
+        # Direct calls in one group share all fields of the group key.
         return frozenset({group_key})
     return frozenset({group_key, Route(group["provider"], "", group["model"]).group_key})
 
 
 def _group_of(decision: str | None) -> str | None:
-    """The group of a job's own routing decision; None if it has none that can be read."""
+    """The group of a job's routing decision; None if it is missing or invalid."""
     try:
         return Route.read(decode(decision or "{}")).group_key
     except ValueError:
@@ -74,7 +74,7 @@ def _find_ahead(context: VerifyContext) -> Iterator[Violation]:
     return find_ahead_in(context, SQL.find_ahead)
 
 
-# Each adds the rows of batch processing to the check of the core that has its id.
+# Each adds the rows of batch processing to the core check with its id.
 _PARTS = (
     Check("I5", "A claim that is in no batch is rescued.", _find_stale),
     Check("I29", "Items and calls are of their job's tenant.", selects(SQL.find_foreign_parts)),

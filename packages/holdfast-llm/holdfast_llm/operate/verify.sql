@@ -1,7 +1,7 @@
--- The invariants of the batch lane, I22 to I26, in the shape of lifecycle.sql. A batch holds many
--- tenants' items, so what is wrong with a batch itself is nobody's in particular.
+-- Invariants I22 to I26 of batch processing, in the form of lifecycle.sql. A batch holds items of
+-- many tenants, so a violation of the batch itself has no tenant.
 
--- find_unplaced :many — I22, crosses tenants: a submitted job that no batch under way has a place for
+-- find_unplaced :many — I22, crosses tenants: a submitted job without a place in an open batch
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'it is submitted, and no batch under way has it' AS detail
 FROM holdfast.job AS job
@@ -12,9 +12,9 @@ WHERE job.state = 'batch_submitted' AND (CAST(:org_id AS {uuid}) IS NULL OR job.
                     AND item.execution_mode = 'batch' AND item.lease_token = job.lease_token
                     AND batch.state IN ('submitted', 'ended', 'quarantined'));
 
--- find_strayed :many — I22, crosses tenants: an item that the provider may run, and its job is elsewhere
--- A job that was canceled meanwhile keeps its place until the answer is dropped. Whatever is open in
--- a batch that is over is I25's.
+-- find_strayed :many — I22, crosses tenants: an open item whose job is not submitted with it
+-- A job that was canceled since keeps its place until the answer is dropped. Open items of an ended
+-- batch belong to I25.
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
            AS subject,
@@ -35,7 +35,7 @@ WHERE item.is_open = 1 AND item.execution_mode = 'batch'
       WHEN batch.state = 'quarantined' THEN job.state IN ('processing', 'batch_submitted')
       ELSE TRUE END;
 
--- find_renamed :many — I22, crosses tenants: a job keeps the batch that it was submitted to first
+-- find_renamed :many — I22, crosses tenants: a job keeps the batch that it was first submitted to
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
        CASE WHEN found.told IS NULL THEN 'it names a batch that it was never submitted to'
             ELSE 'it names another batch than the first that it was submitted to' END AS detail
@@ -50,8 +50,8 @@ FROM (
 ) AS found
 WHERE found.told IS DISTINCT FROM found.provider_batch_id;
 
--- find_gaps :many — I23, crosses tenants: places that are not 0 to one less than there are items
--- What is past its retention goes a piece at a time.
+-- find_gaps :many — I23, crosses tenants: places that are not consecutive from 0
+-- Expired items are deleted in pieces.
 SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id,
        'batch:' || CAST(batch.id AS text) AS subject,
        'it says ' || CAST(batch.items AS text) || ' items, and has '
@@ -68,12 +68,12 @@ WHERE (coalesce(places.held, 0) <> batch.items OR places.lowest <> 0
   AND (batch.state NOT IN ('collected', 'released')
        OR batch.updated_at > CAST(:kept_since AS {instant}));
 
--- list_names :many — I23, crosses tenants: what each item is called at the provider
+-- list_names :many — I23, crosses tenants: the custom id of each item
 SELECT CAST(item.batch_id AS text) AS batch_id, item.batch_item_index, item.org_id, item.custom_id
 FROM holdfast.batch_item AS item
 WHERE item.execution_mode = 'batch';
 
--- list_routes :many — I24, crosses tenants: the group of an item, of its batch, and what its job says
+-- list_routes :many — I24, crosses tenants: the groups of an item, of its batch and of its job's route
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
            AS subject,
@@ -85,7 +85,7 @@ JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
 LEFT JOIN holdfast.job_record AS job ON job.org_id = item.org_id AND job.id = item.job_id
 WHERE CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id;
 
--- find_unresolved :many — I25, crosses tenants: an item without an outcome in a batch that is over
+-- find_unresolved :many — I25, crosses tenants: an item without an outcome in an ended batch
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
            AS subject,
@@ -95,7 +95,7 @@ JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
 WHERE item.is_open = 1 AND batch.state IN ('collected', 'released')
   AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id);
 
--- find_forgotten :many — I25, crosses tenants: an outcome that its job did not hear of
+-- find_forgotten :many — I25, crosses tenants: an outcome that its job did not receive
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
            AS subject,
@@ -106,7 +106,7 @@ WHERE item.is_open = 0 AND item.execution_mode = 'batch' AND job.lease_token = i
   AND (job.state = 'batch_submitted' OR (item.state = 'succeeded' AND job.finished_at IS NULL))
   AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id);
 
--- find_doubled :many — I26, crosses tenants: an execution unit that two open items have
+-- find_doubled :many — I26, crosses tenants: an execution unit with two open items
 SELECT found.org_id, 'unit:' || found.job_type AS subject,
        CAST(found.times AS text) || ' items of one execution unit may be run' AS detail
 FROM (
@@ -117,7 +117,7 @@ FROM (
     HAVING count(*) > 1
 ) AS found;
 
--- find_shared_names :many — I26, crosses tenants: a provider's batch that two of ours claim to be
+-- find_shared_names :many — I26, crosses tenants: a provider batch that two rows name
 SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id,
        'batch:' || found.first_id AS subject,
        CAST(found.times AS text) || ' batches have the same id at the provider' AS detail
@@ -129,7 +129,7 @@ FROM (
     HAVING count(*) > 1
 ) AS found;
 
--- find_unbooked :many — I37, crosses tenants: an answer that is not in the ledger of what was paid
+-- find_unbooked :many — I37, crosses tenants: an answer that is not in the ledger
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
            AS subject,
@@ -140,8 +140,8 @@ WHERE item.state = 'succeeded' AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_
                   WHERE call.org_id = item.org_id AND call.batch_id = item.batch_id
                     AND call.batch_item_index = item.batch_item_index);
 
--- find_changed_items :many — I49, crosses tenants: an item of a batch is what was handed over
--- The event names the claim, which has one item. What was prepared and not handed over has no event.
+-- find_changed_items :many — I49, crosses tenants: a submitted item is unchanged
+-- The event names the claim, which has one item. An item that was not submitted has no event.
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
            AS subject,
@@ -155,7 +155,7 @@ WHERE event.name = 'job.submitted'
   AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
   AND substr(event.digest, 34, 32) <> {digest item item};
 
--- find_renamed_batches :many — I49, crosses tenants: a batch has the name under which it was handed over
+-- find_renamed_batches :many — I49, crosses tenants: a batch has the id under which it was submitted
 SELECT DISTINCT event.org_id, 'batch:' || CAST(batch.id AS text) AS subject,
        'its provider knew it by another name than it has' AS detail
 FROM holdfast.job_event AS event
@@ -166,7 +166,7 @@ WHERE event.name = 'job.submitted' AND item.org_id = event.org_id AND item.job_i
   AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
   AND batch.provider_batch_id IS DISTINCT FROM {field(event.detail, provider_batch_id)};
 
--- find_denied_items :many — I49, crosses tenants: an item without an answer whose job completed by it
+-- find_denied_items :many — I49, crosses tenants: an item without an answer whose job completed with it
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
            AS subject,
@@ -177,7 +177,7 @@ JOIN holdfast.job_record AS job
 WHERE job.state = 'completed' AND item.state IN ('failed', 'not_run', 'missing')
   AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id);
 
--- find_unknown_items :many — I49, crosses tenants: an item of a job that the audit does not know
+-- find_unknown_items :many — I49, crosses tenants: an item of a job that the audit does not have
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
            AS subject,
@@ -188,7 +188,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
                   WHERE event.job_id = item.job_id AND event.org_id = item.org_id
                     AND event.name = 'job.enqueued');
 
--- list_answers :many — I31, crosses tenants: what is noted of providers' answers, in codes
+-- list_answers :many — I31, crosses tenants: the stored codes of providers' answers
 SELECT org_id,
        'item:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text) AS subject,
        coalesce(error_class, '') || ' ' || coalesce(error_code, '') || ' '
@@ -215,7 +215,7 @@ SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'batch:' || CAST(
 FROM holdfast.provider_batch
 WHERE CAST(:org_id AS {uuid}) IS NULL;
 
--- find_stale :many — I5, crosses tenants: nobody has come for a claim that is in no batch
+-- find_stale :many — I5, crosses tenants: an expired claim in no batch that was not rescued
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'its lease ran out and no rescue has come; ' || coalesce(job.claimed_by, 'nobody')
            || ' had it' AS detail
@@ -227,7 +227,7 @@ WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {
                     AND item.execution_mode = 'batch')
   AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
 
--- find_foreign_parts :many — I29, crosses tenants: what names a job of another tenant, or no batch
+-- find_foreign_parts :many — I29, crosses tenants: rows that name a job of another tenant, or no batch
 SELECT part.org_id, part.subject, 'it names a job that is another tenant''s' AS detail
 FROM (
     SELECT org_id, job_id,
@@ -249,7 +249,7 @@ FROM holdfast.batch_item AS item
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.provider_batch AS batch WHERE batch.id = item.batch_id);
 
--- find_ahead :many — I36, crosses tenants: an instant that lies ahead of the clock
+-- find_ahead :many — I36, crosses tenants: a timestamp in the future
 SELECT found.org_id, found.subject, 'an instant of it is ahead of the clock' AS detail
 FROM (
     SELECT org_id,

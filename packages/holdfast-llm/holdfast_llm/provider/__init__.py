@@ -1,5 +1,5 @@
-"""Model providers over plain HTTP: one request from one item, one answer for one item.
+"""Model providers over plain HTTP: one request and one answer per item.
 
-route.py says where a request goes, request.py what is asked and reply.py what comes back.
-adapter.py is what every provider can do, and one module each knows a provider's words.
+route.py defines the destination of a request, request.py its content and reply.py its answer.
+adapter.py is the interface of all providers, with one module per provider API.
 """

@@ -1,4 +1,4 @@
-"""An account at a provider: where requests go, with which credential, and what may go there."""
+"""An account at a provider: base URL, credential and limits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast_llm.provider.route import Route
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One credential at one address.
+    """One credential at one base URL.
 
-    *key* names it without telling the credential: provider, address and a short hash.
+    *key* identifies it without revealing the credential: provider, URL and a short hash.
     """
 
     key: str
@@ -29,10 +29,10 @@ class Accounts(Protocol):
     """The accounts of a deployment."""
 
     def for_route(self, route: Route) -> Account:
-        """The account that a route's requests go to; ConfigError if there is none."""
+        """Return the account for the requests of a route. Raises ConfigError if there is none."""
 
     def by_key(self, key: str) -> Account | None:
-        """The account of that key; None where its credential or address is not ours any more."""
+        """Return the account with that key; None if its credential or URL has changed."""
 
     def in_place_of(self, key: str) -> Account | None:
-        """The account that stands where that one did: same address, perhaps another credential."""
+        """Return the account with the same URL as that one, possibly with another credential."""

@@ -16,39 +16,39 @@ from holdfast_llm.provider.route import Route
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What fits into one batch of a provider; an account may have lower ones."""
+    """The limits of one batch of a provider; an account may have lower ones."""
 
     max_items: int
     max_bytes: int
     max_line_bytes: int = 1024 * 1024
-    # Input tokens of all batches that have not ended, of one model; None where nobody says.
+    # Input tokens of all open batches of one model; None if unknown.
     enqueued_tokens: int | None = None
 
 
 class Lookup(StrEnum):
-    """How a batch that we may have made can be found again."""
+    """How a batch that may have been created is looked up."""
 
-    # Our key stands in its metadata or name.
+    # By our tag in its metadata or name.
     KEY = "key"
-    # Nothing of ours is in the listing: only time and number of items can be compared.
+    # By creation time and number of items; the listing has no tag.
     COUNT = "count"
-    # There is no listing that could be relied on.
+    # There is no reliable listing.
     NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a server can be relied on for; a compatible one may differ from its model."""
+    """The capabilities of a server. A compatible server may differ from the original."""
 
     supports_batches: bool = True
     lookup: Lookup = Lookup.KEY
-    # The adapter's own, no server's: whether a batch reads a file, or its input goes along.
+    # A property of the adapter: whether a batch reads a file, or its input is sent inline.
     has_input_file: bool = True
-    # A create that names a deleted input file cannot succeed: deleting it is the fence.
+    # A create that names a deleted input file fails, so deleting it is the fence.
     can_delete_file: bool = True
     can_delete_batch: bool = False
-    # Whether every answer must repeat an echo. None: those of a batch must, where the schema of the
-    # request has a place for it; what cannot carry one shares no batch with another tenant.
+    # Whether every answer must repeat an echo. None: those of a batch must, if the schema of the
+    # request has a place for it. A request without an echo shares no batch with another tenant.
     wants_echo: bool | None = None
 
 
@@ -62,7 +62,7 @@ class BatchTag:
 
     @property
     def file(self) -> str:
-        """At most 40 of a-z, 0-9 and dashes."""
+        """The file name: at most 40 characters of a-z, 0-9 and dashes."""
         return f"hf-{self.key}-{self.attempt}"
 
     @property
@@ -92,21 +92,21 @@ class ProviderBatch:
     phase: BatchPhase
     status: str
     is_known_status: bool = True
-    # Our key, try and environment, where the provider gives them back.
+    # Our tag, attempt and environment, if the provider returns them.
     key: str | None = None
     attempt: int | None = None
     environment: str | None = None
     created_at: datetime | None = None
     expires_at: datetime | None = None
     input_file_id: str | None = None
-    # Ids or addresses of the files to read, output and errors, in this order.
+    # Ids or URLs of the files to read, output and errors, in this order.
     result_files: tuple[str, ...] = ()
     total: int | None = None
     succeeded: int | None = None
     failed: int | None = None
-    # Items that ended without a run, where the provider counts them apart.
+    # Items that ended without a run, if the provider counts them separately.
     not_run: int | None = None
-    # Why the whole batch failed, and the lines of its input, from 1, that are called the reason.
+    # Why the whole batch failed, and the input lines, counted from 1, that are named as the cause.
     failure: Failure | None = None
     named_lines: tuple[int, ...] = ()
     usage: Usage | None = None
@@ -115,7 +115,7 @@ class ProviderBatch:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The body of a batch: its exact size and hash, and as often as needed its bytes."""
+    """The body of a batch: its exact size and hash, and a repeatable stream of its bytes."""
 
     size: int
     sha256: str
@@ -145,7 +145,7 @@ class ProviderClient(Protocol):
     def stream(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """The body in pieces; leaving early or a body cut short raises ProviderUnsure."""
+        """The body in pieces. Stopping early or a truncated body raises ProviderUnsure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class ProviderResponse:
 
 
 class Adapter(Protocol):
-    """One provider's API. Everything about one item is pure; only the calls take a client."""
+    """One provider's API. Everything about one item is pure; only network calls take a client."""
 
     @property
     def kind(self) -> str: ...
@@ -170,21 +170,21 @@ class Adapter(Protocol):
     # -- one item
 
     def body(self, route: Route, request: Request) -> dict[str, Any]:
-        """The provider's request for one item. There is no call that takes several."""
+        """The provider's request for one item. No call takes several items."""
 
     def line(self, route: Route, custom_id: str, body: Mapping[str, Any]) -> bytes:
-        """One line of a batch's input with its newline: the same bytes for the same item."""
+        """One line of a batch's input with its newline, deterministic for the same item."""
 
     def parse(self, line: bytes) -> ItemAnswer:
-        """What a line of results says; ValueError if it is not one."""
+        """Parse a line of results. Raises ValueError if it is invalid."""
 
     def call(self, client: ProviderClient, route: Route, body: Mapping[str, Any]) -> Answer:
-        """One direct call; a failure in the provider's envelope is returned, not raised."""
+        """Make one direct call; a failure in the provider's envelope is returned, not raised."""
 
     # -- a batch
 
     def upload(self, client: ProviderClient, tag: BatchTag, content: Content) -> str | None:
-        """Send the input and return its file's id; None where the body goes with the create."""
+        """Upload the input and return its file id; None if the body is sent with the create."""
 
     def create(
         self,
@@ -194,12 +194,12 @@ class Adapter(Protocol):
         file_id: str | None,
         content: Content,
     ) -> ProviderBatch:
-        """Create the batch, once. ProviderRefused: nothing was made. ProviderUnsure: perhaps."""
+        """Create the batch, once. ProviderRefused: it was not created. ProviderUnsure: unknown."""
 
     def get(self, client: ProviderClient, provider_batch_id: str) -> ProviderBatch: ...
 
     def scan(self, client: ProviderClient, since: datetime) -> Iterator[ProviderBatch]:
-        """Batches of the account made after *since*, newest first; all pages."""
+        """Batches of the account created after *since*, newest first; all pages."""
 
     def cancel(self, client: ProviderClient, provider_batch_id: str) -> None: ...
 
@@ -210,7 +210,7 @@ class Adapter(Protocol):
         """The id of an input that was uploaded under *tag* before, if it can be found."""
 
     def delete_file(self, client: ProviderClient, file_id: str) -> None:
-        """Delete a file; one that is not there counts as deleted."""
+        """Delete a file; a missing file counts as deleted."""
 
     def delete_batch(self, client: ProviderClient, provider_batch_id: str) -> None:
-        """Delete a batch and its results where the provider can; otherwise nothing."""
+        """Delete a batch and its results if the provider supports it; otherwise do nothing."""

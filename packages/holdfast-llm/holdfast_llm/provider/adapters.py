@@ -1,4 +1,4 @@
-"""Every adapter, by the kind that a route names. Distributions register them as entry points."""
+"""All adapters, by the kind that a route names. Distributions register them as entry points."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast_llm.provider.http_client import HttpAdapter
 
 
 class Adapters(Mapping[str, HttpAdapter]):
-    """The adapters of the group ``holdfast.providers``, each imported when it is first used."""
+    """The adapters of the group ``holdfast.providers``, each imported on first use."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(provider_kinds())

@@ -1,7 +1,7 @@
-"""Anthropic: message batches, whose input travels with the create.
+"""Anthropic: message batches, whose input is sent with the create.
 
-There is no file that could be fenced and no place for our key, so a batch is found again by when it
-was made and how many items it has.
+There is no file to fence and no field for our tag, so a batch is looked up by its creation time and
+its number of items.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _PHASES = {
     "ended": BatchPhase.COMPLETED,
 }
 _COUNTS = ("processing", "succeeded", "errored", "canceled", "expired")
-# An unpaid bill looks like a bad request, item by item, but for its message.
+# Missing credit looks like an invalid request of each item; only the message differs.
 _CREDIT = "credit balance is too low"
 LIMITS = Limits(max_items=100_000, max_bytes=256_000_000)
 CAPABILITIES = Capabilities(lookup=Lookup.COUNT, has_input_file=False, can_delete_batch=True)
@@ -133,7 +133,7 @@ class Anthropic(VersionedProviderKind):
         file_id: str | None,
         content: Content,
     ) -> ProviderBatch:
-        # Every newline but the last becomes a comma, and the last one goes.
+        # Every newline except the last becomes a comma, and the last one is removed.
         size = len(_HEAD) + content.size - 1 + len(_TAIL)
         headers = {"content-type": "application/json", "content-length": str(size)}
         answer = client.request("POST", BATCHES, headers=headers, content=_array(content))
@@ -168,12 +168,12 @@ class Anthropic(VersionedProviderKind):
         return None
 
     def delete_file(self, client: ProviderClient, file_id: str) -> None:
-        """Nothing: there are no files. The results go with the batch."""
+        """Do nothing: there are no files. The results are deleted with the batch."""
 
     def delete_batch(self, client: ProviderClient, provider_batch_id: str) -> None:
         delete(client, f"{BATCHES}/{segment(provider_batch_id)}")
 
-    # -- what it says
+    # -- responses
 
     def refusal(self, status: int, document: Any) -> Failure | None:
         if get_object(document).get("type") != "error" or not get_object(document, "error"):
@@ -185,7 +185,7 @@ _HEAD, _TAIL = b'{"requests":[', b"]}"
 
 
 def _array(content: Content) -> Iterator[bytes]:
-    """The lines of a batch as one JSON array, streamed. No line has a newline within."""
+    """The lines of a batch as one JSON array, streamed. No line contains a newline."""
     yield _HEAD
     held = b""
     for chunk in content.chunks():
@@ -211,7 +211,7 @@ def _answer(result: Mapping[str, Any]) -> Answer:
 
 
 def _failure(document: Mapping[str, Any], status: int | None) -> Failure:
-    """What an error says, of a call or of an item. Its finest word is in its details."""
+    """The failure of an error of a call or of an item. Its details have the most specific code."""
     said = get_object(document, "error")
     fine = get_code(get_object(said, "details").get("error_code"))
     rough = get_code(said.get("type")) or "unknown_error"
@@ -224,13 +224,13 @@ def _failure(document: Mapping[str, Any], status: int | None) -> Failure:
     code = fine or rough
     kind = kind_of(code)
     if fine and kind is FailureKind.TRANSIENT:
-        # A detail that nobody knows says no more than the word it is a detail of.
+        # An unknown detail code falls back to the general code.
         kind = kind_of(rough)
     return Failure(kind, code, provider_request_id=named)
 
 
 def read_message(body: Mapping[str, Any], provider_request_id: str | None) -> Answer:
-    """What a message says, of a call or of an item."""
+    """Parse a message of a call or of an item."""
     return answer_with(
         _judge(body),
         model=known_model(body.get("model")),
@@ -258,13 +258,13 @@ def _judge(body: Mapping[str, Any]) -> Judged:
 
 
 def provider_batch_of(document: Any) -> ProviderBatch:
-    """A batch as it is shown; ProviderUnsure if it is none."""
+    """Parse a batch. Raises ProviderUnsure if it is invalid."""
     found = get_object(document)
     status = found.get("processing_status")
     phase = _PHASES.get(status.lower()) if isinstance(status, str) else None
     batch_id = needed(known_id(found.get("id")))
     counts = {name: get_int(get_object(found, "request_counts").get(name)) or 0 for name in _COUNTS}
-    # Its address is not followed, only asked for being there: what is read is our own account.
+    # The URL is not followed, only checked for presence: results are read from our own account.
     has_results = bool(found.get("results_url")) and phase is BatchPhase.COMPLETED
     return ProviderBatch(
         provider_batch_id=batch_id,

@@ -1,7 +1,8 @@
-"""OpenAI at Azure: the same words in other places.
+"""OpenAI at Azure: the same API at other paths.
 
-base_url ends with ``/openai``. Without a version of the API the calls go to ``/openai/v1``; with
-one they go the older way, where a deployment is part of the path. A model is a deployment's name.
+base_url ends with ``/openai``. Without an API version, calls go to ``/openai/v1``; with one they
+use the older URL scheme, where the deployment is part of the path. A model is the name of a
+deployment.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ LIMITS = Limits(max_items=100_000, max_bytes=200_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Azure(VersionedProviderKind, OpenAI):
-    """Files and batches at Azure. Nothing ends a batch there but its end, or us."""
+    """Files and batches at Azure. A batch has no deadline there; we cancel it."""
 
-    # There is no address that is everybody's.
+    # There is no common base URL.
     base_url: str = ""
     limits: Limits = LIMITS
-    # The least that Azure takes.
+    # The minimum at Azure.
     kept_days: int = 14
     api_version: str | None = None
 
@@ -55,7 +56,7 @@ class Azure(VersionedProviderKind, OpenAI):
     def refusal(self, status: int, document: Any) -> Failure | None:
         found = openai.refusal(status, document)
         if found is None and get_int(get_object(document).get("statusCode")) == status:
-            # The gateway in front of it, which lets nothing through that it refuses.
+            # An error of the gateway, which forwards nothing that it refuses.
             found = failure_of(None, status)
         return found
 

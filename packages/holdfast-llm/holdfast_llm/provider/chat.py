@@ -1,4 +1,4 @@
-"""Chat completions, as OpenAI, Mistral and many servers speak them. Pure."""
+"""Chat completions, as OpenAI, Mistral and many other servers implement them. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast_llm.provider.schema import is_strict
 
 
 def build(model: str, request: Request, *, limit: str) -> dict[str, Any]:
-    """The body for one item; *limit* is what the server calls the longest answer."""
-    # One text as it stands: a list of parts is not known everywhere.
+    """The body for one item; *limit* is the server's name of the output limit."""
+    # A single text as a string: not every server accepts a list of parts.
     content: Any = request.inputs[0]
     if len(request.inputs) > 1:
         content = [{"type": "text", "text": text} for text in request.inputs]
     messages = [{"role": "user", "content": content}]
     if request.instructions:
-        # Every server knows "system"; OpenAI reads it as "developer" where it must.
+        # Every server accepts "system"; OpenAI treats it as "developer" where needed.
         messages.insert(0, {"role": "system", "content": request.instructions})
     body: dict[str, Any] = {
         **checked(request.parameters),
@@ -43,7 +43,7 @@ def build(model: str, request: Request, *, limit: str) -> dict[str, Any]:
 
 
 def read(body: Mapping[str, Any], provider_request_id: str | None) -> Answer:
-    """What a body that came with 200 says."""
+    """Parse the body of a response with status 200."""
     return answer_with(
         _judge(body),
         model=known_model(body.get("model")),
@@ -74,7 +74,7 @@ def _judge(body: Mapping[str, Any]) -> Judged:
 
 
 def _text(content: object) -> str:
-    """The answer's text; a model that thinks aloud puts it into parts, thoughts beside it."""
+    """The text of the answer. Reasoning models split it into parts, next to their thoughts."""
     if isinstance(content, str):
         return content
     return "".join(

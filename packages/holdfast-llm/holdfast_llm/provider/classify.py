@@ -1,7 +1,8 @@
-"""Which kind of failure a provider's code or status is. Pure.
+"""Classify a provider's error codes and statuses. Pure.
 
-A code decides before a status: 429 is a busy minute or an unpaid bill. Messages are read for one
-thing only, to tell credit from a bad request, and are never kept: providers repeat prompts in them.
+A code takes precedence over a status: 429 is either throttling or missing credit. Messages are read
+only to distinguish missing credit from an invalid request, and are never stored: providers repeat
+prompts in them.
 """
 
 from __future__ import annotations
@@ -79,13 +80,13 @@ _INVALID = frozenset(
 )
 _POLICY = re.compile(r"content_filter|content_policy|policy_violation|policyviolation|_policy$")
 
-# The statuses by which a provider says no before it does anything, if it says so in its envelope.
-# Not 408, 409 and 5xx: whoever sends these may have acted, or may yet.
+# Statuses that mean that nothing was done, if they come in the provider's envelope. Not 408, 409
+# and 5xx: after these the request may have been or may still be processed.
 DEFINITE = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 415, 416, 422, 429})
 
 
 def kind_of(code: str, status: int | None = None) -> FailureKind:
-    """The kind of an item's failure. What nobody knows is tried again, at its own cost."""
+    """The kind of an item's failure. Unknown codes are retried and count as an attempt."""
     if code in _ACCOUNT:
         return FailureKind.ACCOUNT
     if code in _CAPACITY:
@@ -116,9 +117,9 @@ def _kind_of_status(status: int) -> FailureKind:
 
 
 def failure_of(code: object, status: int, *, otherwise: object = None) -> Failure:
-    """The failure that an HTTP answer with an error in it is.
+    """The failure of an HTTP error response.
 
-    *otherwise* is a second word of the provider's, which counts where it says the account stops.
+    *otherwise* is a second code of the provider, used if it says that the account is blocked.
     """
     said = [found for found in (get_code(code), get_code(otherwise)) if found]
     found = next((one for one in said if one in _ACCOUNT), said[0] if said else f"status_{status}")
@@ -128,8 +129,8 @@ def failure_of(code: object, status: int, *, otherwise: object = None) -> Failur
 def of_item(failure: Failure) -> Failure:
     """The failure of one item of a batch.
 
-    An account that may not do anything says so by a code that is known. Any other 403, as for a
-    model that is not allowed, is the item's own: its neighbours run.
+    A blocked account is reported with a known code. Any other 403, as for a model that is not
+    allowed, concerns only this item.
     """
     is_own = failure.status == 403 and failure.code not in _ACCOUNT
     if is_own and failure.kind is FailureKind.ACCOUNT:
@@ -138,16 +139,16 @@ def of_item(failure: Failure) -> Failure:
 
 
 def as_refusal(failure: Failure) -> Failure:
-    """The failure of a call about a batch: there too many requests are want of room."""
+    """The failure of a batch API call: there, too many requests mean missing capacity."""
     if failure.kind is FailureKind.TRANSIENT and failure.status == 429:
         return replace(failure, kind=FailureKind.CAPACITY)
     return failure
 
 
 def of_batch(code: object) -> Failure:
-    """Why a batch failed as a whole.
+    """The failure of a batch as a whole.
 
-    One bad line fails all of them, so it says nothing of any item but that it did not run.
+    One bad line fails all of them, so it only says that the items did not run.
     """
     found = get_code(code) or "batch_failed"
     kind = kind_of(found)
@@ -156,7 +157,7 @@ def of_batch(code: object) -> Failure:
     return Failure(kind, found)
 
 
-# -- what may be kept of what a provider says
+# -- provider values that may be stored
 
 _WORD = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+-]{0,499}")
@@ -172,12 +173,12 @@ def get_code(value: object) -> str | None:
 
 
 def known_id(value: object) -> str | None:
-    """An id as it may be kept and put into a path; None for anything else, also for ""."""
+    """An id that may be stored and used in a path; None for anything else, including ""."""
     return value if isinstance(value, str) and _ID.fullmatch(value) else None
 
 
 def known_model(value: object) -> str:
-    """A model's name as it may be kept; "" for anything else."""
+    """A model name that may be stored; "" for anything else."""
     return value if isinstance(value, str) and _MODEL.fullmatch(value) else ""
 
 
@@ -201,7 +202,7 @@ def get_int(value: object) -> int | None:
 
 
 Judged = tuple[FailureKind | None, str, str]
-"""The kind and code of a failure, or None, a code that nobody reads, and the text."""
+"""The kind and code of a failure, or None, an unused code, and the text."""
 
 
 def answer_with(
@@ -212,7 +213,7 @@ def answer_with(
     provider_request_id: str | None,
     finished_at: datetime | None = None,
 ) -> Answer:
-    """The answer that a judged body is; one that failed is billed all the same."""
+    """The answer of a parsed body; a failed one is still billed."""
     kind, code, text = judged
     if kind is None:
         return Reply(text, model, usage, provider_request_id, finished_at)

@@ -11,9 +11,9 @@ from holdfast_llm.settings import CommonProviderSettings
 def read_credential(
     name: str, provider: CommonProviderSettings, env: Mapping[str, str]
 ) -> Credential | None:
-    """The credential of the provider *name*: its file's, or its variable's. None if it has none.
+    """Read the credential of the provider *name* from its file or variable; None if it has none.
 
-    Raises ConfigError, which says where it was looked for and never what was found.
+    Raises ConfigError, which names the source and never the value.
     """
     return read_secret(
         f"provider {name}",

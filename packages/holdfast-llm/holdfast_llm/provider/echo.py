@@ -1,4 +1,4 @@
-"""Echo: a word of its own that an answer must repeat, and its place in a JSON schema. Pure."""
+"""Echo: a random word that an answer must repeat, and its place in a JSON schema. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.errors import SchemaInvalid
 from holdfast_llm.provider.schema import MAX_DEPTH, referred
 
 ECHO = "rid"
-# Where the answer is if it would be plain text without the echo.
+# The property of an answer that would be plain text without the echo.
 TEXT = "text"
 PLAIN: Mapping[str, Any] = {
     "type": "object",
@@ -20,7 +20,7 @@ PLAIN: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
-# With one of these a root may forbid another property, or say something else about it.
+# With one of these keywords, a root may forbid or redefine another property.
 _CLOSING = frozenset(
     [
         "allOf",
@@ -40,14 +40,14 @@ _CLOSING = frozenset(
 
 
 def echo_name(schema: Mapping[str, Any] | None) -> str:
-    """What the echo is called in an answer of that schema: a word that the schema has nowhere."""
+    """The name of the echo property: a word that does not occur in the schema."""
     said = json.dumps(PLAIN if schema is None else schema)
     numbered = (f"{ECHO}{number}" for number in count(2))
     return next(name for name in chain([ECHO], numbered) if f'"{name}"' not in said)
 
 
 def has_place(schema: Mapping[str, Any] | None) -> bool:
-    """Whether an answer is an object of a schema that can carry an echo."""
+    """Whether an answer is an object whose schema can carry an echo."""
     if schema is None:
         return False
     try:
@@ -58,7 +58,7 @@ def has_place(schema: Mapping[str, Any] | None) -> bool:
 
 
 def schema_with(schema: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
-    """The schema with another required property; SchemaInvalid where it has no place for one."""
+    """The schema with the echo as a required property. Raises SchemaInvalid if it has no place."""
     root = _root(PLAIN if schema is None else schema)
     kind = root.get("type", "object" if "properties" in root else None)
     if kind != "object":
@@ -68,7 +68,7 @@ def schema_with(schema: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
             field="schema",
         )
     closing = sorted(_CLOSING & set(root))
-    # A part that is the whole again would need the echo as well.
+    # A recursive reference to the root would require the echo as well.
     if closing or '"$ref": "#"' in json.dumps(root):
         raise SchemaInvalid(
             f"The root of a schema with {closing[0] if closing else 'a reference to itself'} has no"
@@ -82,7 +82,7 @@ def schema_with(schema: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
 
 
 def _root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the root says, also where it only refers to a part of itself."""
+    """The root of a schema, after resolving a reference to a part of itself."""
     kept = {name: schema[name] for name in ("$schema", "$defs", "definitions") if name in schema}
     root: Any = schema
     for _ in range(MAX_DEPTH):

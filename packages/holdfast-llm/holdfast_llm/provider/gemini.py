@@ -1,7 +1,7 @@
-"""Google's Gemini API: resumable uploads under a name of ours, batches as operations.
+"""Google's Gemini API: resumable uploads with our file names, and batches as operations.
 
-Answers came under other items' names here, so they must carry an echo; and a batch that expires
-keeps nothing of what it finished.
+Answers have been returned under the names of other items, so an echo is required. An expired batch
+loses even its finished items.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from holdfast_llm.provider.route import Route
 from holdfast_llm.provider.schema import openapi
 
 _PHASES = {
-    # What is zero is left out.
+    # Zero values are omitted.
     "": BatchPhase.RUNNING,
     "UNSPECIFIED": BatchPhase.RUNNING,
     "PENDING": BatchPhase.RUNNING,
@@ -80,9 +80,9 @@ _PHASES = {
     "CANCELLED": BatchPhase.CANCELED,
     "EXPIRED": BatchPhase.EXPIRED,
 }
-# The fields of a request beside generationConfig that an application may set.
+# Request fields outside generationConfig that an application may set.
 _TOP_LEVEL = frozenset({"cachedContent", "labels", "safetySettings", "toolConfig", "tools"})
-# The fields of generationConfig. A name that is in neither fails the whole batch at the provider.
+# Fields of generationConfig. A name in neither list fails the whole batch at the provider.
 _CONFIG = frozenset(
     {
         "audioTimestamp",
@@ -119,7 +119,7 @@ _NOT_AN_ANSWER = frozenset(
 )
 _DISPLAY = re.compile(r"hf-([a-z0-9]{1,40})-([0-9]{1,6})-(.{0,100})")
 _NAME = re.compile(r"(files|batches)/[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-# A batch that is not done after 48 hours is lost whole, so it is rather kept small.
+# A batch that is not done after 48 hours is lost completely, so batches are kept small.
 LIMITS = Limits(max_items=20_000, max_bytes=2_000_000_000)
 CAPABILITIES = Capabilities(can_delete_batch=True, wants_echo=True)
 
@@ -141,7 +141,7 @@ class Gemini(VersionedProviderKind):
         top_level = {name: parameters.pop(name) for name in _TOP_LEVEL & set(parameters)}
         config: dict[str, Any] = {**parameters, "maxOutputTokens": request.max_output_tokens}
         if request.schema is not None:
-            # Not responseJsonSchema: in batches it gave answers that fit no schema at all.
+            # Not responseJsonSchema: in batches it returned answers that matched no schema.
             config["responseMimeType"] = "application/json"
             config["responseSchema"] = openapi(request.schema)
         body: dict[str, Any] = {
@@ -204,7 +204,7 @@ class Gemini(VersionedProviderKind):
             if unsure.failure is None or unsure.failure.code != "already_exists":
                 raise
             return self._uploaded_before(client, tag, content)
-        # Its path and query count; the account's own origin is where the credential goes.
+        # Only its path and query are used; the credential goes to the account's own origin.
         place = urlsplit(begun.headers.get("x-goog-upload-url", ""))
         if not place.path.startswith("/"):
             raise ProviderUnsure("not_understood")
@@ -224,7 +224,7 @@ class Gemini(VersionedProviderKind):
         return needed(_name(file.get("name")))
 
     def _uploaded_before(self, client: ProviderClient, tag: BatchTag, content: Content) -> str:
-        """The file of that name: it is ours, and whole if it has our size."""
+        """The file of that name. It is ours, and complete if its size matches."""
         file = get_object(client.request("GET", f"{self.api_version}/files/{tag.file}").json)
         found = needed(_name(file.get("name")))
         if get_int(file.get("sizeBytes")) != content.size:
@@ -295,14 +295,14 @@ class Gemini(VersionedProviderKind):
     def _thing(self, name: str) -> str:
         return f"{self.api_version}/{needed(_name(name))}"
 
-    # -- what it says
+    # -- responses
 
     def refusal(self, status: int, document: Any) -> Failure | None:
         return refusal(status, document)
 
 
 def read_response(body: Mapping[str, Any], provider_request_id: str | None) -> Answer:
-    """What a response says, of a call or of an item."""
+    """Parse a response of a call or of an item."""
     return answer_with(
         _judge(body),
         model=known_model(body.get("modelVersion")),
@@ -325,7 +325,7 @@ def _judge(body: Mapping[str, Any]) -> Judged:
     if reason is None or reason in _NOT_AN_ANSWER:
         return FailureKind.OUTPUT_INVALID, get_code(reason) or "not_finished", ""
     if reason != "STOP":
-        # SAFETY, RECITATION, LANGUAGE, BLOCKLIST, PROHIBITED_CONTENT, SPII, and what may come.
+        # SAFETY, RECITATION, LANGUAGE, BLOCKLIST, PROHIBITED_CONTENT, SPII, and future values.
         return FailureKind.POLICY, get_code(reason) or "blocked", ""
     text = "".join(
         piece["text"]
@@ -336,7 +336,7 @@ def _judge(body: Mapping[str, Any]) -> Judged:
 
 
 def provider_batch_of(document: Any) -> ProviderBatch:
-    """A batch as it is shown, as an operation or bare; ProviderUnsure if it is none."""
+    """Parse a batch, as an operation or bare. Raises ProviderUnsure if it is invalid."""
     operation = get_object(document)
     found = get_object(operation, "metadata") or operation
     state = found.get("state")
@@ -365,7 +365,7 @@ def provider_batch_of(document: Any) -> ProviderBatch:
         input_file_id=_name(get_object(found, "inputConfig").get("fileName")),
         result_files=tuple(filter(None, outputs))[:1] if is_over else (),
         total=total if total or is_over else None,
-        # Protobuf's JSON leaves out a count of zero.
+        # Protobuf JSON omits a count of zero.
         succeeded=get_int(stats.get("successfulRequestCount", 0 if stats else None)),
         failed=get_int(stats.get("failedRequestCount", 0 if stats else None)),
         failure=_batch_failure(error) if phase is BatchPhase.FAILED else None,
@@ -373,7 +373,7 @@ def provider_batch_of(document: Any) -> ProviderBatch:
 
 
 def _batch_failure(error: Mapping[str, Any]) -> Failure:
-    """Why a batch failed as a whole: nothing that it says is about one item."""
+    """The failure of a batch as a whole; it never concerns a single item."""
     found = of_batch(of_status(error).code if error else None)
     if found.code == "resource_exhausted":
         return replace(found, kind=FailureKind.CAPACITY)
@@ -381,5 +381,5 @@ def _batch_failure(error: Mapping[str, Any]) -> Failure:
 
 
 def _name(value: object) -> str | None:
-    """A resource's name, which is put into paths as it stands."""
+    """A resource name, used in paths as is."""
     return value if isinstance(value, str) and _NAME.fullmatch(value) else None

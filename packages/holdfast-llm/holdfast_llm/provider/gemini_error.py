@@ -1,4 +1,4 @@
-"""Errors as Google writes them: google.rpc.Status, with a code for machines in it. Pure."""
+"""Google's errors: google.rpc.Status with a machine-readable code. Pure."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _NAMES = (
     "unauthenticated",
 )
 _SECONDS = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,9})?)s")
-# It answers 403 for a file that is not there, and only the message tells.
+# It answers 403 for a missing file, and only the message says so.
 _MAY_NOT_EXIST = "may not exist"
 
 
 def of_status(error: Mapping[str, Any]) -> Failure:
-    """The failure of an item or of a batch, whose code is a number of google.rpc.Code."""
+    """The failure of an item or of a batch, from a google.rpc.Code number."""
     code = get_int(error.get("code"))
     if code is not None and code >= 100:
         return _of(error, code)
@@ -52,7 +52,7 @@ def of_status(error: Mapping[str, Any]) -> Failure:
 
 
 def refusal(status: int, document: Any) -> Failure | None:
-    """What an error in Google's envelope says; None if it is in none."""
+    """The failure of an error in Google's envelope; None if there is no envelope."""
     if isinstance(document, list) and len(document) == 1:
         document = document[0]
     error = get_object(document, "error")
@@ -73,13 +73,13 @@ def _of(error: Mapping[str, Any], status: int) -> Failure:
         failure_of(_quota(error) or name, status, otherwise=name), retry_after=_delay(error)
     )
     if found.code == "failed_precondition":
-        # Billing is not set up, or not for this place: no request is to blame.
+        # Billing is not set up or not available in this region: no request is at fault.
         return replace(found, kind=FailureKind.ACCOUNT)
     return found
 
 
 def _quota(error: Mapping[str, Any]) -> str | None:
-    """``quota_per_day`` where waiting a minute does not help."""
+    """``quota_per_day`` if waiting a minute does not help."""
     for detail in get_list(error.get("details")):
         for violation in get_list(detail.get("violations")):
             named = str(violation.get("quotaId", ""))

@@ -33,11 +33,11 @@ REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
 
 
 class HttpAdapter(Adapter, Protocol):
-    """What the HTTP client needs of an adapter: base URL, headers and error envelope."""
+    """The parts of an adapter that the HTTP client uses: base URL, headers and error envelope."""
 
     @property
     def base_url(self) -> str:
-        """Where the provider is, unless an account says otherwise."""
+        """The provider's base URL, unless an account overrides it."""
 
     @property
     def settings(self) -> type[CommonProviderSettings]:
@@ -47,13 +47,13 @@ class HttpAdapter(Adapter, Protocol):
         """Why these settings cannot be used; None if they can."""
 
     def configured(self, settings: Any) -> HttpAdapter:
-        """The adapter as these settings want it."""
+        """The adapter with these settings applied."""
 
     def headers(self, credential: str) -> dict[str, str]:
-        """The headers that every call carries."""
+        """The headers of every call."""
 
     def refusal(self, status: int, document: Any) -> Failure | None:
-        """What an error in the provider's own envelope says; None if it is no such envelope."""
+        """The failure of an error in the provider's envelope; None if there is no envelope."""
 
 
 def open_client(
@@ -155,10 +155,10 @@ class HttpProviderClient:
         return f"{target}{'&' if '?' in target else '?'}{urlencode(query)}"
 
     def _check_address(self, answer: Received, path: str, json: Any) -> None:
-        """Raise for an answer that says that there is no such endpoint where we sent it.
+        """Raise if the answer says that the endpoint does not exist at this URL.
 
-        Nothing was done there. A 404 may also be about what we named: about a file, which was
-        uploaded to the same address before, or about a model, whose name the provider repeats.
+        Nothing was done there. A 404 may also concern the named file, which was uploaded to the
+        same URL before, or the named model, which the provider repeats.
         """
         status, code = answer.status, ""
         named, has_file = _named(path, json)
@@ -175,7 +175,7 @@ class HttpProviderClient:
             raise ProviderRefused(replace(failure, provider_request_id=request_id(answer.headers)))
 
     def _complain(self, answer: Received) -> NoReturn:
-        """Raise what an answer without success means: only the provider itself can refuse."""
+        """Raise the meaning of an unsuccessful answer: only the provider itself can refuse."""
         failure = self._refusal(answer.status, _parse(answer))
         if failure is not None:
             failure = replace(
@@ -194,8 +194,8 @@ class HttpProviderClient:
 
 
 def _not_sent(exc: NotSent) -> ProviderRefused:
-    # A name that leads into our own network is an attack or a mistake, and an operator must look.
-    # So they must for a name that does not exist, and for a server that is not whom it should be.
+    # A name that resolves to a private network is an attack or a mistake, and needs an operator. So
+    # does a name that does not exist, or a server with a wrong certificate.
     code = _WRONG_ADDRESS.get(exc.reason)
     if code is not None:
         return ProviderRefused(Failure(FailureKind.ACCOUNT, code))
@@ -214,7 +214,7 @@ def _parse(answer: Received) -> Any:
 
 
 def _named(path: str, document: Any) -> tuple[list[bytes], bool]:
-    """The model that a request names, as an error about it repeats it; whether it names a file."""
+    """The model of a request, as an error repeats it; and whether the request names a file."""
     body = get_object(document)
     last = path.rpartition("/")[2]
     models = [last.partition(":")[0] if ":" in last else None, body.get("model")]
@@ -226,7 +226,7 @@ def _named(path: str, document: Any) -> tuple[list[bytes], bool]:
 
 
 def _some(pieces: Iterator[bytes]) -> bytes:
-    """The beginning of an error's body; no envelope is longer."""
+    """The start of an error body; no envelope is longer."""
     body = b""
     for piece in pieces:
         body += piece
@@ -252,17 +252,17 @@ def _decode(answer: Received) -> Any:
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
-    """The provider's name for a call, which its support asks for."""
+    """The provider's id of a call, for its support."""
     return next((found for name in REQUEST_IDS if (found := known_id(headers.get(name)))), None)
 
 
 def segment(text: str) -> str:
-    """A name as one part of a path."""
+    """Encode a name as one segment of a path."""
     return quote(text, safe="")
 
 
 def needed(value: str | None) -> str:
-    """What an answer must hold to be one; ProviderUnsure where it is not there."""
+    """Return a required value. Raises ProviderUnsure if it is missing."""
     if value is None:
         raise ProviderUnsure("not_understood")
     return value
@@ -275,20 +275,20 @@ def answer_of(send: Callable[[], Answer]) -> Answer:
     except ProviderRefused as refused:
         failure = refused.failure
         if failure.status == 429 and failure.kind is FailureKind.CAPACITY:
-            # There is no batch whose room it could be about.
+            # A direct call has no batch capacity to wait for.
             return replace(failure, kind=FailureKind.TRANSIENT)
         return failure
 
 
 def is_gone(refused: ProviderRefused) -> bool:
-    """Whether a refusal says that the thing is not there."""
+    """Whether a refusal says that the resource does not exist."""
     return refused.failure.status in (404, 410) or refused.failure.code == "not_found"
 
 
 def without_input(refused: ProviderRefused) -> ProviderRefused:
-    """The refusal of a create whose input is not found as one that passes.
+    """Treat the refusal of a create with a missing input as temporary.
 
-    Just uploaded and not there: it is on its way, or was deleted by whoever fenced us.
+    The file was just uploaded: it is not visible yet, or another worker deleted it as a fence.
     """
     if not is_gone(refused):
         return refused
@@ -297,7 +297,7 @@ def without_input(refused: ProviderRefused) -> ProviderRefused:
 
 
 def delete(client: ProviderClient, path: str, query: Mapping[str, str] | None = None) -> None:
-    """Delete what *path* names; what is not there counts as deleted."""
+    """Delete *path*; a missing resource counts as deleted."""
     try:
         client.request("DELETE", path, query=query)
     except ProviderRefused as refused:

@@ -1,4 +1,4 @@
-"""Instants as providers write them. Pure; what is none gives None."""
+"""Parse timestamps of providers. Pure; an invalid value gives None."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast_llm.provider.classify import get_int
 
 
 def unix_instant(value: object) -> datetime | None:
-    """Seconds since 1970."""
+    """Parse seconds since 1970."""
     seconds = get_int(int(value) if isinstance(value, float) and 0 < value < 10**10 else value)
     if seconds is None or not 0 < seconds < 10**10:
         return None
@@ -16,7 +16,7 @@ def unix_instant(value: object) -> datetime | None:
 
 
 def iso_instant(value: object) -> datetime | None:
-    """A date as ISO 8601 writes it, in UTC where it names no zone."""
+    """Parse an ISO 8601 timestamp; UTC if it has no zone."""
     if not isinstance(value, str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""ProviderKind: what an adapter adds to the settings of its provider."""
+"""ProviderKind: the part of an adapter that defines its settings."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ class ProviderKind:
     """The keys of ``[providers.NAME]`` with this ``kind``."""
 
     def problem(self, settings: Any) -> str | None:
-        """Why these settings cannot be used, such as a wrong address; None if they can.
+        """Why these settings cannot be used, such as a wrong URL; None if they can.
 
         It is called when settings are loaded, without the credential. The answer must not repeat
-        the address.
+        the URL.
         """
         return None
 
     def configured(self, settings: Any) -> Self:
-        """The adapter as these settings want it."""
+        """The adapter with these settings applied."""
         return self
 
 
 class VersionedProviderKind(ProviderKind):
-    """A provider whose API has versions; the adapter has the field ``api_version``."""
+    """A provider with a versioned API; the adapter has the field ``api_version``."""
 
     __slots__ = ()
 
     settings = ProviderSettings
 
     def configured(self, settings: Any) -> Self:
-        """The adapter for the version of the API that the settings name."""
+        """The adapter for the configured API version."""
         if settings.api_version is None:
             return self
         changed: Self = replace(self, api_version=settings.api_version)  # type: ignore[type-var]

@@ -1,6 +1,6 @@
-"""Lines of JSON, as batches are written and answered: a line ends at byte 0x0A and nowhere else.
+"""JSON lines of batch inputs and results: a line ends only at byte 0x0A.
 
-``splitlines`` also cuts at U+2028, U+2029 and U+0085, which may stand raw within a JSON string.
+``splitlines`` also splits at U+2028, U+2029 and U+0085, which may occur raw in a JSON string.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class Overlong:
-    """A line that is longer than any answer: all that is kept of it."""
+    """A line that exceeds the limit; its content is dropped."""
 
     size: int
     sha256: str
 
 
 def split(pieces: Iterable[bytes], limit: int = MAX_LINE) -> Iterator[bytes | Overlong]:
-    """The lines of a body without their ends; blank ones and a byte order mark are left out.
+    """The lines of a body without newlines; blank lines and a byte order mark are left out.
 
     Holds one line of at most *limit* bytes, however the pieces are cut.
     """
@@ -85,7 +85,7 @@ class _Long:
 
 
 def write_line(document: Mapping[str, Any]) -> bytes:
-    """A document as one line: the same bytes for the same document, on every worker."""
+    """Encode a document as one line, deterministic on every worker."""
     text = json.dumps(
         document, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False
     )
@@ -93,7 +93,7 @@ def write_line(document: Mapping[str, Any]) -> bytes:
 
 
 def read_line(line: bytes) -> dict[str, Any]:
-    """The object of a line. Raises ValueError if it is none."""
+    """Parse the object of a line. Raises ValueError if it is invalid."""
     try:
         found = _DECODER.decode(line.decode("utf-8"))
     except RecursionError:
@@ -111,7 +111,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def file_answer(custom_id: object, answer: Answer) -> ItemAnswer:
-    """An answer under its item's name. Raises ValueError if that is no name."""
+    """An answer with its custom id. Raises ValueError if the id is invalid."""
     if not isinstance(custom_id, str) or not 0 < len(custom_id) <= 200:
         raise ValueError("no custom_id")
     if isinstance(answer, Reply):
@@ -121,8 +121,8 @@ def file_answer(custom_id: object, answer: Answer) -> ItemAnswer:
     return ItemAnswer(custom_id, answer, _digest(said.encode("utf-8", "surrogatepass")))
 
 
-# For more than this Python lets go of its lock, and beside a busy thread has to wait to have it
-# back: 95 microseconds a line instead of 9.
+# For larger inputs Python releases the GIL, and reacquiring it next to a busy thread takes long: 95
+# microseconds a line instead of 9.
 _PIECE = 2_047
 
 

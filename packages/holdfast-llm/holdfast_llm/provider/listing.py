@@ -1,4 +1,4 @@
-"""A listing of batches, read newest first: what is missed here is paid for twice."""
+"""Read a listing of batches, newest first. A missed batch would be paid for twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast_llm.provider.adapter import ProviderBatch
 from holdfast_llm.provider.reply import ProviderRefused, ProviderUnsure
 
 PAGE = 100
-# A server that pages in circles is left after this many pages.
+# The limit for a server that pages in circles.
 MAX_PAGES = 1_000
 
 
@@ -20,10 +20,10 @@ def read_listing(
     *,
     may_repeat: bool = False,
 ) -> Iterator[ProviderBatch]:
-    """Every batch of *pages* made after *since*, once.
+    """Every batch of *pages* created after *since*, once.
 
-    What a listing leaves out of a batch is asked for by *get*. A page of nothing but known batches
-    is the end, unless pages are counted and so move with every batch that is made meanwhile.
+    Fields that a listing omits are requested with *get*. A page with only known batches ends the
+    listing, unless pages are numbered and thus shift with every new batch.
     """
     met: set[str] = set()
     for number, page in enumerate(pages):

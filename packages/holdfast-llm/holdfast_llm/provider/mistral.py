@@ -68,7 +68,7 @@ CAPABILITIES = Capabilities(can_delete_batch=True)
 
 @dataclass(frozen=True, slots=True)
 class Mistral(ProviderKind):
-    """Batches of chat completions. Lines are answered as OpenAI answers them."""
+    """Batches of chat completions. Result lines have OpenAI's format."""
 
     kind: str = "mistral_chat"
     base_url: str = "https://api.mistral.ai"
@@ -81,7 +81,7 @@ class Mistral(ProviderKind):
         return chat.build(route.model, request, limit="max_tokens")
 
     def line(self, route: Route, custom_id: str, body: Mapping[str, Any]) -> bytes:
-        # The model is the whole job's.
+        # The model is set for the whole job.
         kept = {name: value for name, value in body.items() if name != "model"}
         return write_line({"custom_id": custom_id, "body": kept})
 
@@ -135,7 +135,7 @@ class Mistral(ProviderKind):
         return replace(provider_batch_of(answer.json), poll_after=answer.retry_after)
 
     def scan(self, client: ProviderClient, since: datetime) -> Iterator[ProviderBatch]:
-        """As the protocol says. The filters of the listing are not relied on."""
+        """List batches. The filters of the listing are not relied on."""
         return read_listing(self._pages(client), since, partial(self.get, client), may_repeat=True)
 
     def _pages(self, client: ProviderClient) -> Iterator[list[ProviderBatch]]:
@@ -179,22 +179,22 @@ class Mistral(ProviderKind):
     def delete_batch(self, client: ProviderClient, provider_batch_id: str) -> None:
         delete(client, f"{JOBS}/{segment(provider_batch_id)}")
 
-    # -- what it says
+    # -- responses
 
     def refusal(self, status: int, document: Any) -> Failure | None:
-        """Its own envelope, or that of the gateway in front of it, which is a bare message."""
+        """The failure in its own envelope, or in that of its gateway, which is a bare message."""
         found = openai.refusal(status, document)
         if found is None and "message" in get_object(document):
             said = get_object(document)
             found = failure_of(said.get("code"), status, otherwise=said.get("type"))
         if found is None and status == 401 and "detail" in get_object(document):
-            # A key that is not valid has an envelope of its own.
+            # An invalid key has a different envelope.
             found = failure_of("unauthorized", status)
         return found
 
 
 def provider_batch_of(document: Any) -> ProviderBatch:
-    """A batch job as it is shown; ProviderUnsure if it is none."""
+    """Parse a batch job. Raises ProviderUnsure if it is invalid."""
     found = get_object(document)
     status = found.get("status")
     phase = _PHASES.get(status.upper()) if isinstance(status, str) else None
@@ -214,7 +214,7 @@ def provider_batch_of(document: Any) -> ProviderBatch:
         total=total if total or is_over else None,
         succeeded=get_int(found.get("succeeded_requests")),
         failed=get_int(found.get("failed_requests")),
-        # Its errors are sentences, which are not kept.
+        # Its errors are sentences, which are not stored.
         failure=of_batch(None) if phase is BatchPhase.FAILED else None,
     )
 

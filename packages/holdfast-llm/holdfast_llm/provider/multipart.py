@@ -1,4 +1,4 @@
-"""A file upload as a form, streamed: the whole file is never in memory nor on a disk."""
+"""A multipart file upload, streamed: the whole file is never in memory or on disk."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holdfast_llm.provider.adapter import Content
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The headers and the bytes of a form with one file in it."""
+    """The headers and the bytes of a form with one file."""
 
     headers: dict[str, str]
     chunks: Iterator[bytes]
 
 
 def form(fields: Mapping[str, str], filename: str, content: Content) -> Form:
-    """A form of *fields* and a file; its length is known before its first byte is sent."""
-    # The hash of the content cannot be within the content.
+    """Build a form of *fields* and a file; its length is known before its first byte is sent."""
+    # The content cannot contain its own hash.
     boundary = f"hf{content.sha256[:48]}"
     head = "".join(
         f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'

@@ -1,4 +1,4 @@
-"""OpenAI and every server that speaks like it: files, batches, Responses and Chat."""
+"""OpenAI and compatible servers: files, batches, Responses and Chat."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from holdfast_llm.provider.route import Route
 from holdfast_llm.provider.usage import of_responses
 
 DAY_SECONDS = 86_400
-# More lines than this are not looked at; those that are left are named by the next batch.
+# Further lines are ignored; the next batch names them.
 MOST_NAMED = 1_000
 
 _PHASES = {
@@ -76,7 +76,7 @@ _PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """What is asked of a model there: how a body is built from one item, and how it is answered."""
+    """One model API: how to build a body from one item, and how to parse the answer."""
 
     endpoint: str
     build: Callable[[str, Request], dict[str, Any]]
@@ -102,7 +102,7 @@ class OpenAI(ProviderKind):
     base_url: str = "https://api.openai.com/v1"
     limits: Limits = LIMITS
     capabilities: Capabilities = CAPABILITIES
-    # How long files stay if we never come to delete them.
+    # How long files are kept if they are never deleted.
     kept_days: int = 7
 
     # -- one item
@@ -129,7 +129,7 @@ class OpenAI(ProviderKind):
 
         return answer_of(send)
 
-    # -- where things are; Azure has other places
+    # -- paths; Azure overrides them
 
     @property
     def line_url(self) -> str:
@@ -199,7 +199,7 @@ class OpenAI(ProviderKind):
         return self._provider_batch(client.request("GET", path, query=self.query))
 
     def scan(self, client: ProviderClient, since: datetime) -> Iterator[ProviderBatch]:
-        """As the protocol says. ``has_more`` is not relied on."""
+        """List batches. ``has_more`` is not relied on."""
         return read_listing(self._pages(client), since, partial(self.get, client))
 
     def _pages(self, client: ProviderClient) -> Iterator[list[ProviderBatch]]:
@@ -244,9 +244,9 @@ class OpenAI(ProviderKind):
         delete(client, self.path("files", segment(file_id)), self.query)
 
     def delete_batch(self, client: ProviderClient, provider_batch_id: str) -> None:
-        """Nothing: batches cannot be deleted here, which is why nothing of anybody is in them."""
+        """Do nothing: batches cannot be deleted, so they contain no personal data."""
 
-    # -- what it says
+    # -- responses
 
     def refusal(self, status: int, document: Any) -> Failure | None:
         return refusal(status, document)
@@ -255,14 +255,14 @@ class OpenAI(ProviderKind):
         return replace(provider_batch_of(answer.json), poll_after=answer.retry_after)
 
 
-# -- the words that servers of this kind share
+# -- shared by compatible servers
 
 
 def parse(line: bytes, read: Callable[[Mapping[str, Any], str | None], Answer]) -> ItemAnswer:
-    """What a line of results says. A failure has four shapes, and *read* knows the last two:
+    """Parse a line of results. A failure has four forms, and *read* handles the last two:
 
-    ``error`` beside ``response: null``; a status of 400 or more within ``response``; a body that
-    says failed or incomplete; and a body that holds a refusal.
+    ``error`` next to ``response: null``; a status of 400 or more within ``response``; a body that
+    says failed or incomplete; and a body with a refusal.
     """
     found = read_line(line)
     return file_answer(found.get("custom_id"), _answer(found, read))
@@ -275,7 +275,7 @@ def _answer(
     status = get_int(response.get("status_code"))
     named = known_id(response.get("request_id")) or known_id(found.get("id"))
     if error:
-        # Some servers write a sentence there, which is not kept.
+        # Some servers write a sentence here, which is not stored.
         said = get_object(error)
         code = plain_word(said.get("code")) or plain_word(said.get("type")) or "unknown_error"
         if status is None or status < 400:
@@ -293,20 +293,20 @@ def _answer(
 
 
 def refusal(status: int, document: Any) -> Failure | None:
-    """What an error says that is in the envelope of these servers; None if it is in none."""
+    """The failure of an error in the envelope of these servers; None if there is no envelope."""
     said = get_object(document, "error")
     if not said and get_object(document).get("object") == "error":
         said = get_object(document)
     if said and {"message", "code", "type"} & set(said):
         return failure_of(said.get("code"), status, otherwise=said.get("type"))
     if status in (401, 403, 404, 405, 422) and "detail" in get_object(document):
-        # Servers built on FastAPI: key, path or form was wrong, and no code of theirs ran.
+        # FastAPI servers: key, path or form was invalid, and no handler ran.
         return failure_of(None, status)
     return None
 
 
 def provider_batch_of(document: Any) -> ProviderBatch:
-    """A batch as it is shown; ProviderUnsure if it is none."""
+    """Parse a batch. Raises ProviderUnsure if it is invalid."""
     found = get_object(document)
     status = found.get("status")
     phase = _PHASES.get(status.lower()) if isinstance(status, str) else None
@@ -325,9 +325,9 @@ def provider_batch_of(document: Any) -> ProviderBatch:
         created_at=unix_instant(found.get("created_at")),
         expires_at=unix_instant(found.get("expires_at")),
         input_file_id=known_id(found.get("input_file_id")),
-        # Some servers name the files before they are whole.
+        # Some servers name the files before they are complete.
         result_files=tuple(file for file in files if file) if is_over else (),
-        # It is 0 until the input has been looked at.
+        # It is 0 until the input has been validated.
         total=total if total or is_over else None,
         succeeded=get_int(counts.get("completed")),
         failed=get_int(counts.get("failed")),
@@ -345,7 +345,7 @@ def _named_lines(errors: list[dict[str, Any]]) -> tuple[int, ...]:
 
 
 def our_names(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``Name.metadata`` came back."""
+    """The fields of our metadata that were returned."""
     key, environment = metadata.get("hf_key"), metadata.get("hf_env")
     return {
         "key": key if isinstance(key, str) and key else None,
@@ -377,7 +377,7 @@ def responses_adapter() -> OpenAI:
 
 @dataclass(frozen=True, slots=True)
 class OpenAICompatible(OpenAI):
-    """An adapter for another server that speaks OpenAI's chat, file and batch API.
+    """An adapter for another server that implements OpenAI's chat, file and batch API.
 
     Subclasses set *kind*, which is the name of the entry point, *base_url* and *limits*.
     """

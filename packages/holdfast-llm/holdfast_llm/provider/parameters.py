@@ -1,4 +1,4 @@
-"""What an application may set of a provider's own parameters, and what is ours. Pure."""
+"""Provider parameters that an application may set, and reserved ones. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.errors import SchemaInvalid
 
-# Names by which a request could hold several people's texts, be kept, be streamed, or be billed in
-# another way than its route says.
+# Parameters that could add other people's texts, store or stream the answer, or change the billing
+# of the route.
 _OURS = frozenset(
     [
         "background",
@@ -46,7 +46,7 @@ _OURS = frozenset(
 )
 
 
-# Names that the chat, responses and messages APIs share; a misspelt one is told from a new one.
+# Parameters that the chat, responses and messages APIs share, to detect misspellings.
 COMMON = frozenset(
     [
         "frequency_penalty",
@@ -80,10 +80,10 @@ def checked(
     known: frozenset[str] | None = None,
     may_set: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """The parameters, if none is ours to set, but for *may_set*, and none is misspelt.
+    """Return the parameters if none is reserved, except *may_set*, and none is misspelled.
 
-    With *known* every other name is refused. Without it a provider's newest parameters pass, and
-    what nearly is a common one is refused. Raises SchemaInvalid.
+    With *known*, every other name is refused. Without it, new parameters of a provider are
+    accepted, and near misses of common ones are refused. Raises SchemaInvalid.
     """
     taken = sorted((_OURS - may_set) & set(parameters))
     if taken:

@@ -1,4 +1,4 @@
-"""What comes back for one item: a reply, or a failure in our own words."""
+"""The answer for one item: a reply, or a classified failure."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ class Usage:
 
     @property
     def all_input(self) -> int:
-        """The tokens of the whole input, cached or not."""
+        """All input tokens, cached or not."""
         return self.input + self.cache_read + self.cache_write_short + self.cache_write_long
 
 
 class FailureKind(StrEnum):
-    """What kind of failure it is, and so what becomes of the job."""
+    """The kind of a failure, which determines the outcome of the job."""
 
-    # The provider's own trouble: tried again, charged.
+    # A provider error: retried, counts as an attempt.
     TRANSIENT = "transient"
-    # It expired or was canceled before it ran: tried again, charged.
+    # It expired or was canceled before it ran: retried, counts as an attempt.
     NOT_RUN = "not_run"
-    # The account has no room just then: given back, not charged.
+    # The account is at capacity: released without an attempt.
     CAPACITY = "capacity"
-    # Key, quota or credit: given back, not charged; the account's circuit opens.
+    # Key, quota or credit: released without an attempt; the account's circuit opens.
     ACCOUNT = "account"
-    # The request itself is wrong: dead.
+    # The request itself is invalid: dead-lettered.
     INVALID = "invalid"
-    # The model or its provider refuses the content: dead.
+    # The model or its provider refuses the content: dead-lettered.
     POLICY = "policy"
-    # The answer was cut off at its limit: dead.
+    # The answer was cut off at its limit: dead-lettered.
     TRUNCATED = "truncated"
-    # There is an answer and it is not what was asked for: dead.
+    # The answer does not match the request: dead-lettered.
     OUTPUT_INVALID = "output_invalid"
-    # Twice and different, or not there at all: dead, and somebody is told.
+    # Contradicting answers, or a missing one: dead-lettered with an alert.
     INTEGRITY = "integrity"
 
 
@@ -62,9 +62,9 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No answer, and why: a stable code of ours or the provider's, never its message.
+    """The reason for a missing answer: a stable code, never the provider's message.
 
-    *usage* is set where it was billed all the same.
+    *usage* is set if it was billed anyway.
     """
 
     kind: FailureKind
@@ -82,26 +82,29 @@ Answer = Reply | Failure
 
 @dataclass(frozen=True, slots=True)
 class ItemAnswer:
-    """One line of a batch's results. The digest tells two answers for one item apart."""
+    """One line of a batch's results. The digest distinguishes two answers for one item."""
 
     custom_id: str
     answer: Answer
     digest: str
-    # The line itself, for as long as its answer is on its way to its job.
+    # The raw line, until its answer is stored.
     line: bytes = field(default=b"", repr=False, compare=False)
 
 
-# The code of a refusal that a create got because its input is not seen yet, or not any more.
+# The code of a refused create whose input is not visible yet, or was deleted.
 INPUT_NOT_FOUND = "input_not_found"
 REDIRECTED, FOREIGN_REPLY, NO_ENDPOINT = "redirected", "foreign_reply", "no_such_endpoint"
 TLS_FAILED, NAME_UNKNOWN = "tls_failed", "name_unknown"
 WRONG_ADDRESS = frozenset({REDIRECTED, FOREIGN_REPLY, NO_ENDPOINT, TLS_FAILED, NAME_UNKNOWN})
-"""Why an address is wrong: it leads elsewhere, something else answers there, it is not an endpoint,
-its server cannot prove who it is, or its name is not known."""
+"""Why a base URL is wrong.
+
+It redirects, another server answers, it is not an endpoint, its certificate is invalid, or its name
+does not exist.
+"""
 
 
 class ProviderRefused(Exception):
-    """The provider said no in its own envelope: what was asked for did not happen."""
+    """The provider refused in its own envelope: the request had no effect."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(f"{failure.kind}: {failure.code} ({failure.status})")
@@ -109,11 +112,11 @@ class ProviderRefused(Exception):
 
 
 class ProviderUnsure(Exception):
-    """No answer that can be trusted: what was asked for may have happened, or may yet.
+    """No reliable answer: the request may have or may still take effect.
 
-    *reason* is a word of ours: timeout, reset, status_502, not_json … *failure* is what the
-    provider said where it did, as with a 500 in its own envelope; it may have acted all the same.
-    *is_foreign* means that something else answered: a proxy, or a server at a wrong address.
+    *reason* is a code of Holdfast: timeout, reset, status_502, not_json … *failure* is the
+    provider's error, if there is one, as with a 500 in its envelope; it may have acted anyway.
+    *is_foreign* means that another server answered: a proxy, or a server at a wrong URL.
     """
 
     def __init__(
@@ -132,5 +135,5 @@ class ProviderUnsure(Exception):
 
     @property
     def is_wrong_address(self) -> bool:
-        """Whether a server that is not the provider's answered; a gateway's 5xx may be passing."""
+        """Whether another server than the provider's answered; a gateway's 5xx may be temporary."""
         return self.is_foreign and not self.reason.startswith("status_5")

@@ -1,4 +1,4 @@
-"""What is asked of a model: one person's text, in one request of its own."""
+"""A model request: the text of one item in a request of its own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.document import BadDocument, canonical
 from holdfast.errors import SchemaInvalid
 from holdfast_llm.provider.echo import TEXT, echo_name, schema_with
 
-# More than any model says at once, and little enough that no sum of reserves overflows.
+# More than any model generates, and small enough that sums of reserves do not overflow.
 MOST_TOKENS = 10_000_000
-# What an echo takes of an answer, and with the object around what would be a plain text.
+# The tokens of an echo, and of an echo with the object around a plain text.
 ECHO_TOKENS, WRAPPED_TOKENS = 10, 32
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -77,7 +77,7 @@ class Request:
         said = f'Set "{name}" in your answer to "{echo}".'
         if self.schema is None:
             said = f'Put your answer into "{TEXT}". {said}'
-        # The echo must not cut off an answer that fits without it.
+        # The echo must not cut off an answer that would fit without it.
         room = WRAPPED_TOKENS if self.schema is None else ECHO_TOKENS
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API: a request for one item, and what its answer says. Pure."""
+"""OpenAI's Responses API: build a request for one item, and parse its answer. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast_llm.provider.schema import is_strict
 
 
 def build(model: str, request: Request) -> dict[str, Any]:
-    """The body for one item. Without ``store: false`` the answer is kept there for a month."""
+    """The body for one item. Without ``store: false`` the provider keeps the answer for a month."""
     inputs = [{"type": "input_text", "text": text} for text in request.inputs]
     body: dict[str, Any] = {
         **checked(request.parameters),
@@ -47,7 +47,7 @@ def build(model: str, request: Request) -> dict[str, Any]:
 
 
 def read(body: Mapping[str, Any], provider_request_id: str | None) -> Answer:
-    """What a body that came with 200 says: also a refusal or half an answer comes that way."""
+    """Parse the body of a response with status 200, including refusals and partial answers."""
     return answer_with(
         _judge(body),
         model=known_model(body.get("model")),
@@ -74,7 +74,7 @@ def _judge(body: Mapping[str, Any]) -> Judged:
         case _:
             return FailureKind.OUTPUT_INVALID, "not_understood", ""
     messages = [item for item in get_list(body.get("output")) if item.get("type") == "message"]
-    # With several messages, the others are the model's remarks on its way to the answer.
+    # With several messages, the others are remarks before the answer.
     final = [item for item in messages if item.get("phase") == "final_answer"] or messages
     pieces = [piece for item in final for piece in get_list(item.get("content"))]
     if any(piece.get("type") == "refusal" for piece in pieces):

@@ -1,4 +1,4 @@
-"""Where a model request goes: frozen on the job at enqueue, the same on every attempt."""
+"""The destination of a model request, fixed at enqueue and equal on every attempt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ExecutionMode(StrEnum):
     ASYNC = "async"
 
 
-# What two items must have in common to be handed over together.
+# The fields that must be equal for items that share a batch.
 GROUP = (
     "provider",
     "model",

@@ -1,4 +1,4 @@
-"""JSON schemas, as each provider wants them. Pure."""
+"""JSON schemas in the dialect of each provider. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_DEPTH = 32
 
 
 def is_strict(schema: Any) -> bool:
-    """Whether OpenAI can hold a model to a schema: every object closed, every property required."""
+    """Whether OpenAI can enforce a schema: every object closed, every property required."""
     if isinstance(schema, list):
         return all(map(is_strict, schema))
     if not isinstance(schema, Mapping):
@@ -31,7 +31,7 @@ def is_strict(schema: Any) -> bool:
     )
 
 
-# What Gemini's own dialect of a schema has and calls by the same name.
+# Keywords that Gemini's schema dialect shares with JSON Schema.
 _KEPT = (
     "description",
     "format",
@@ -49,7 +49,7 @@ _KEPT = (
     "title",
 )
 
-# What Gemini cannot be told, and what its answers would break: each would be paid for and refused.
+# Keywords that Gemini cannot enforce: violating answers would be paid for and refused.
 _UNSAID = (
     "additionalItems",
     "contains",
@@ -63,14 +63,14 @@ _UNSAID = (
     "propertyNames",
 )
 
-# All of one is that one: so some libraries put a description beside a reference.
+# An allOf with one element is that element; some libraries use it next to a reference.
 _CHOICES = ("anyOf", "oneOf", "allOf")
 
 
 def openapi(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON schema in the words of Gemini's ``responseSchema``.
+    """Convert a JSON schema to Gemini's ``responseSchema``.
 
-    Raises SchemaInvalid for what cannot be said there.
+    Raises SchemaInvalid for keywords that it does not support.
     """
     return _openapi(schema, schema, 0)
 
@@ -114,12 +114,12 @@ def _openapi(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any]
 def _check_said(schema: Mapping[str, Any]) -> None:
     unsaid = [name for name in _UNSAID if name in schema]
     if schema.get("nullable"):
-        # It is no word of JSON Schema: we would refuse the null that it lets through.
+        # Not a JSON Schema keyword: our validation would refuse the null that it allows.
         unsaid.append("nullable")
     choices = [name for name in _CHOICES if name in schema]
     beside = {"properties", "items", "enum", "const"} & set(schema)
     if choices and (beside or len(choices) > 1):
-        # There a choice stands alone.
+        # In this dialect, a choice has no sibling keywords.
         unsaid += choices
     if "allOf" in schema and len(schema["allOf"]) != 1:
         unsaid.append("allOf")
@@ -139,7 +139,7 @@ def _implied(schema: Mapping[str, Any]) -> str | None:
 
 
 def _words(allowed: Sequence[Any], kinds: Sequence[Any]) -> dict[str, Any]:
-    """The values that are allowed: texts, and null where the types have it."""
+    """The allowed values: strings, and null if the types allow it."""
     words = [value for value in allowed if value is not None]
     is_text = not kinds or "string" in kinds
     if not words or not is_text or not all(isinstance(value, str) for value in words):
@@ -154,7 +154,7 @@ def _words(allowed: Sequence[Any], kinds: Sequence[Any]) -> dict[str, Any]:
 
 
 def _choice(choices: list[Any], root: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """A choice; one of a type and null is that type, which may be null."""
+    """Convert a choice; a type and null become a nullable type."""
     kept = [choice for choice in choices if choice != {"type": "null"}]
     nullable = {"nullable": True} if len(kept) < len(choices) else {}
     said = [_openapi(choice, root, depth + 1) for choice in kept]
@@ -162,7 +162,7 @@ def _choice(choices: list[Any], root: Mapping[str, Any], depth: int) -> dict[str
 
 
 def referred(reference: str, root: Mapping[str, Any]) -> Any:
-    """The part of a schema that a reference names; SchemaInvalid if it is not in it."""
+    """The part of a schema that a reference names. Raises SchemaInvalid if it does not exist."""
     found: Any = root
     for name in reference.removeprefix("#/").split("/"):
         found = found.get(name) if isinstance(found, Mapping) else None

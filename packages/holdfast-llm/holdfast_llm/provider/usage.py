@@ -1,7 +1,6 @@
-"""Tokens as each provider counts them, brought to the classes they are billed under. Pure.
+"""Convert the token counts of each provider to billing classes. Pure.
 
-A provider that says nothing, or nothing that can be, gives None: an unknown cost is not a cost of
-nothing.
+A missing or impossible count gives None: an unknown cost is not zero.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from holdfast_llm.provider.reply import Usage
 
 
 def of_responses(body: object) -> Usage | None:
-    """OpenAI Responses: cached tokens are part of the input, reasoning is part of the output."""
+    """OpenAI Responses: input includes cached tokens, output includes reasoning."""
     found = get_object(body, "usage")
     return _openai(
         found,
@@ -25,7 +24,7 @@ def of_responses(body: object) -> Usage | None:
 
 
 def of_chat(body: object) -> Usage | None:
-    """OpenAI Chat and all that speak like it, Mistral too."""
+    """OpenAI Chat and compatible servers, including Mistral."""
     found = get_object(body, "usage")
     return _openai(
         found,
@@ -54,7 +53,7 @@ def _openai(
 
 
 def of_messages(body: object) -> Usage | None:
-    """Anthropic: the cached tokens are counted beside the input, by how long they are kept."""
+    """Anthropic: cached tokens are counted separately from the input, by cache lifetime."""
     found = get_object(body, "usage")
     given, output = get_int(found.get("input_tokens")), get_int(found.get("output_tokens"))
     if given is None or output is None:
@@ -75,9 +74,9 @@ def of_messages(body: object) -> Usage | None:
 
 
 def of_generate(body: object) -> Usage | None:
-    """Gemini: the prompt holds the cached tokens, and thoughts are counted beside the candidates.
+    """Gemini: the prompt includes cached tokens; thoughts are counted separately.
 
-    Protocol buffers leave out what is zero.
+    Protocol buffers omit zero values.
     """
     found = get_object(body, "usageMetadata")
     given = get_int(found.get("promptTokenCount"))
