@@ -145,7 +145,7 @@ LookupResult = Found | NotFound | Ambiguous | LookupFailed
 
 @dataclass(frozen=True, slots=True)
 class LookupKey:
-    """What identifies a message that the channel may have accepted."""
+    """Identifies a message that the channel may have accepted."""
 
     token: str
     address: str

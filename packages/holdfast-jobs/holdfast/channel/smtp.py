@@ -98,7 +98,7 @@ class Smtp:
         except (OSError, smtplib.SMTPException) as exc:
             if is_tls_refusal(exc):
                 return ChannelRefused("tls")
-            # smtplib only reports that no authentication method matched.
+            # smtplib raises these if no authentication method matches.
             if type(exc) in (smtplib.SMTPNotSupportedError, smtplib.SMTPException):
                 return ChannelRefused("not_supported")
             return Rejected("unreachable", is_permanent=False)

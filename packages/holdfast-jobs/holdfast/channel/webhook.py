@@ -184,7 +184,7 @@ def _sent(answer: Received, token: str, *, is_recipients: bool) -> Sent:
 
 
 def _seen(answer: Received, address: str) -> LookupResult:
-    """Interpret the answer of the status URL; unknown answers count as failed lookups."""
+    """Interpret the answer of the status URL; an unusable answer is a failed lookup."""
     found = decode(answer) or {}
     if answer.status == 404 and "error" in found:
         return NotFound()

@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What is sent once: this subject in this version to this recipient."""
+    """The unique key of a delivery: this subject in this version to this recipient."""
 
     org_id: str
     subject: str

@@ -21,7 +21,7 @@ SQL = Statements("holdfast.outbox", "erase.sql")
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The number of erased rows, and of deliveries that are still being sent."""
+    """The number of deleted deliveries and feed entries, and of deliveries still being sent."""
 
     deliveries: int
     notices: int

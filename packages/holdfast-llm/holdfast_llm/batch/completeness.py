@@ -16,7 +16,7 @@ from holdfast_llm.provider.reply import Answer, Failure, FailureKind, Reply
 
 
 class Mention(IntEnum):
-    """What the results say about an item."""
+    """How the results mention an item."""
 
     NONE = 0
     REPLY = 1

@@ -140,7 +140,7 @@ class BatchLeases:
         return self.store.write_one(lambda tx: self.hold_in(tx, batch))
 
     def hold_in(self, tx: Tx, batch: BatchLease) -> BatchLease:
-        """The same inside a transaction, which then locks the row until it ends."""
+        """:meth:`hold` inside a transaction, which locks the row until it ends."""
         return self._hold(tx, batch.id, batch.fence, batch.state)
 
     def hold_new(self, batch_id: str, fence: int) -> BatchLease:

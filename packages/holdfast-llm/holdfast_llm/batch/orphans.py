@@ -1,4 +1,4 @@
-"""Orphans at a provider: second batches of ours, and input files without a batch.
+"""Orphans at a provider: duplicate batches, and input files without a batch.
 
 Both are searched for only after a worker was killed or a create had no answer.
 """
@@ -41,7 +41,7 @@ class OrphanCleaner:
         self.leases = leases
 
     def cancel_orphan_batches(self) -> PassCounts:
-        """Cancel batches of ours that are not the recorded one, and record their cost."""
+        """Cancel duplicates of recorded batches, and record their cost."""
         counts = PassCounts()
         since_ms = -ms(REACH)
         doubtful = self.store.many(SQL.list_doubtful, since_ms=since_ms)

@@ -1,4 +1,4 @@
--- A batch serves many tenants and names none; of its items a tenant sees its own.
+-- A batch serves many tenants and has none itself. A tenant sees only its own items.
 GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.provider_batch, holdfast.batch_item
     TO holdfast_engine;
 GRANT SELECT ON holdfast.batch_item TO holdfast_tenant;
@@ -11,7 +11,7 @@ CREATE POLICY tenant_sees_itself ON holdfast.batch_item TO holdfast_tenant
     USING (org_id = (SELECT holdfast.current_tenant()))
     WITH CHECK (org_id = (SELECT holdfast.current_tenant()));
 
--- A raw answer is a tenant's text: only the engine reads it.
+-- A raw answer contains a tenant's text, so only the engine reads it.
 GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.batch_answer TO holdfast_engine;
 ALTER TABLE holdfast.batch_answer ENABLE ROW LEVEL SECURITY;
 ALTER TABLE holdfast.batch_answer FORCE ROW LEVEL SECURITY;

@@ -1,7 +1,7 @@
--- The batch lane: what was handed to a provider, and which job each item of it is.
+-- Batch processing: the batches at providers, and the job of each item.
 
--- One artifact at a provider. It may hold many tenants' items, so no tenant is named here; nothing
--- in it is anybody's text. Each row is worked on under a lease whose fence every write names.
+-- One batch at a provider. It may hold items of many tenants, so it has no tenant column and no
+-- request or answer text. A worker changes a row under a lease, and every write names its fence.
 CREATE TABLE holdfast.provider_batch (
     id {uuid} NOT NULL PRIMARY KEY,
     -- Provider, address and a hash of the credential: recovery never asks another account.
@@ -62,7 +62,7 @@ CREATE TABLE holdfast.provider_batch (
     CONSTRAINT provider_batch_once UNIQUE (account, provider_batch_id)
 );
 
--- What a pass has to look at next.
+-- The batches that are due for a pass.
 CREATE INDEX provider_batch_due ON holdfast.provider_batch (next_at)
     WHERE state IN ('prepared', 'uploaded', 'creating', 'submitted', 'ended')
         OR (state IN ('collected', 'released') AND files_deleted_at IS NULL);
@@ -94,8 +94,8 @@ SAYING 'what a batch holds and where it went never changes'};
 WHEN NEW.state = 'released' AND OLD.state <> 'quarantined' AND NEW.provider_batch_id IS NOT NULL
 SAYING 'a batch that exists at the provider is collected, not released'};
 
--- Which job an item is, written before anything is sent; the answer is filed by this and nothing
--- else. No foreign key to the job: an ended job moves to history, its items stay.
+-- The job of each item, stored before anything is sent; answers are assigned by this table only. No
+-- foreign key to the job: an ended job moves to history, its items stay.
 CREATE TABLE holdfast.batch_item (
     batch_id {uuid} NOT NULL,
     batch_item_index integer NOT NULL,
@@ -134,11 +134,11 @@ CREATE TABLE holdfast.batch_item (
     CONSTRAINT batch_item_recorded_iff_ended CHECK ((state = 'open') = (recorded_at IS NULL))
 );
 
--- The database itself forbids to hand one execution unit to two live batches.
+-- Prevents that one execution unit is in two open batches.
 CREATE UNIQUE INDEX batch_item_one_open_per_unit ON holdfast.batch_item (org_id, job_type, unit)
     WHERE is_open = 1;
 CREATE INDEX batch_item_of_job ON holdfast.batch_item (org_id, job_id);
--- A batch is read as a whole, and an answer names its item only: both cross tenants.
+-- A batch is read as a whole, and an answer names only its item: both cross tenants.
 CREATE INDEX batch_item_of_batch ON holdfast.batch_item (batch_id, batch_item_index);
 CREATE INDEX batch_item_of_answer ON holdfast.batch_item (batch_id, custom_id);
 
@@ -154,14 +154,15 @@ WHEN NEW.batch_id <> OLD.batch_id OR NEW.batch_item_index <> OLD.batch_item_inde
     OR NEW.custom_id <> OLD.custom_id OR NEW.echo <> OLD.echo OR NEW.group_key <> OLD.group_key
 SAYING 'which job an item is never changes'};
 
--- A second, different answer turns what was recorded into a conflict; nothing else reopens an item.
+-- A second, different answer turns the recorded outcome into a conflict; nothing else reopens an
+-- item.
 {refuse batch_item_edge BEFORE UPDATE OF state ON holdfast.batch_item
 WHEN OLD.state <> NEW.state AND OLD.state <> 'open'
     AND NOT (OLD.state IN ('succeeded', 'failed') AND NEW.state = 'conflict')
 SAYING 'what became of an item is recorded once'};
 
--- The raw line of a paid answer whose result could not be committed, compressed and, where there is a
--- key, encrypted. It goes when its item is recorded, and when its job is canceled.
+-- The raw line of a paid answer whose result could not be committed, compressed and, if there is a
+-- key, encrypted. It is deleted when its item is recorded or its job is canceled.
 CREATE TABLE holdfast.batch_answer (
     batch_id {uuid} NOT NULL,
     batch_item_index integer NOT NULL,

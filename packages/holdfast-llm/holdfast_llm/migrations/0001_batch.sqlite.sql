@@ -1,4 +1,4 @@
--- What was kept of a paid answer goes when its item is recorded.
+-- A kept answer is deleted when its item is recorded.
 CREATE TRIGGER batch_item_forgets_answer AFTER UPDATE OF is_open ON holdfast_batch_item
 WHEN OLD.is_open = 1 AND NEW.is_open = 0 BEGIN
     DELETE FROM holdfast_batch_answer

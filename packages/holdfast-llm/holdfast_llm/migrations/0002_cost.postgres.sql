@@ -1,4 +1,4 @@
--- The ledger is read and added to; a tenant sees its own part of it.
+-- The ledger is append-only; a tenant sees only its own rows.
 GRANT SELECT, INSERT ON holdfast.provider_call TO holdfast_engine;
 GRANT SELECT ON holdfast.provider_call TO holdfast_tenant;
 GRANT SELECT, INSERT, UPDATE ON holdfast.provider_account TO holdfast_engine;

@@ -1,8 +1,8 @@
--- What providers were paid, and which of their accounts may be asked just now.
+-- Costs at providers, and the circuits of accounts.
 
--- The ledger: one row for each call and each item of a batch, written with its verdict and never
--- again. Money is whole trillionths of a dollar: $2.50 for a million tokens are 2,500,000 a token.
--- A batch nobody can divide among tenants stands under the tenant of zeros, which is nobody's.
+-- The ledger: one row per call and per item of a batch, written once with its outcome. Money is in
+-- whole trillionths of a dollar: $2.50 per million tokens is 2,500,000 per token. The cost of a
+-- batch that cannot be divided among tenants has the nil tenant.
 CREATE TABLE holdfast.provider_call (
     org_id {uuid} NOT NULL,
     batch_id {uuid} NOT NULL,
@@ -54,7 +54,7 @@ CREATE TABLE holdfast.provider_call (
     CONSTRAINT provider_call_free_costs_nothing CHECK (kind <> 'free' OR cost_pico = 0)
 );
 
--- What a tenant has spent today.
+-- A tenant's cost of today.
 CREATE INDEX provider_call_of_day ON holdfast.provider_call (org_id, occurred_at);
 
 {refuse provider_call_never_changes BEFORE UPDATE ON holdfast.provider_call
@@ -62,11 +62,11 @@ WHEN TRUE SAYING 'the ledger is append-only'};
 {refuse provider_call_never_leaves BEFORE DELETE ON holdfast.provider_call
 WHEN TRUE SAYING 'the ledger is append-only'};
 
--- What an item may cost at most, as its budget sees it while it is open; NULL without a price.
+-- The maximum cost of an open item, for its budget; NULL without a price.
 ALTER TABLE holdfast.batch_item ADD COLUMN reserve_pico bigint;
 
--- Accounts that said no to everything: a wrong key, no credit, a spent quota. Until then nothing is
--- sent there. No tenant is named here.
+-- Accounts that refuse every request: wrong key, no credit, exhausted quota. Nothing is sent to
+-- them until open_until. They belong to no tenant.
 CREATE TABLE holdfast.provider_account (
     account text NOT NULL PRIMARY KEY,
     provider text NOT NULL,
