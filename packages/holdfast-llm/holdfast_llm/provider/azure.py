@@ -25,7 +25,7 @@ LIMITS = Limits(max_items=100_000, max_bytes=200_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Azure(VersionedProviderKind, OpenAI):
-    """Files and batches at Azure. A batch there has no deadline; it runs until it is canceled."""
+    """Files and batches at Azure. A batch has no deadline there; it ends or is canceled."""
 
     # There is no common base URL.
     base_url: str = ""
