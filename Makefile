@@ -1,4 +1,4 @@
-# Targets are stable names; `make` prints them.
+# Target names are stable. `make` lists them.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -7,21 +7,21 @@ SEEDS ?= 100
 RUNS ?= 1
 PACKAGES := holdfast-jobs holdfast-llm holdfast-simulator holdfast-rewrite holdfast-review
 
-# Caching bytecode halves the start of every command.
+# Cached bytecode halves the start-up time of every command.
 unexport PYTHONDONTWRITEBYTECODE
 export UV_COMPILE_BYTECODE := 1
 export UV_PYTHON_DOWNLOADS := never
 
-# One more than two cores: some tests wait for leases to end and for frozen processes.
+# Three processes on two cores: some tests wait for leases to expire or for frozen processes.
 PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); \
 	if [ $$cores -lt 3 ]; then echo 3; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
 
 .PHONY: help setup demo test test-both check docs definitions planted conformance mutants batch-faults outbox-faults eval sim bench e2e serve format lock clean
 
-help:  ## Print this list
+help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP)  ## Make the virtual environment with everything in it
+setup: $(STAMP)  ## Create the virtual environment and install all packages
 
 $(STAMP): requirements-dev.lock pyproject.toml $(wildcard packages/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -48,60 +48,60 @@ $(STAMP): requirements-dev.lock pyproject.toml $(wildcard packages/*/pyproject.t
 demo: $(STAMP)  ## Run the demo on SQLite: no keys, no servers
 	@$(BIN)/holdfast demo
 
-test: $(STAMP)  ## Run the tests on SQLite and on a PostgreSQL that comes along
+test: $(STAMP)  ## Run the tests on SQLite and on a bundled PostgreSQL
 	@$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --alternate
 
-test-both: $(STAMP)  ## Run every case on both databases, also where their SQL is the same
+test-both: $(STAMP)  ## Run every test on both databases, even where they share the SQL
 	@$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal
 
-check: $(STAMP)  ## Format, lint, types, layers
+check: $(STAMP)  ## Check formatting, lint, types and import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	@$(BIN)/python tools/conformance.py --check
 
-docs: $(STAMP)  ## Build the documentation into site/; a broken link fails
+docs: $(STAMP)  ## Build the documentation into site/; broken links fail the build
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean
 
-definitions: $(STAMP)  ## Write the definitions that verify compares PostgreSQL with, after a migration
+definitions: $(STAMP)  ## Regenerate the PostgreSQL definitions that verify compares with, after a migration
 	@$(BIN)/python tools/definitions.py
 
-planted: $(STAMP)  ## Plant violations one at a time and print which verify finds
+planted: $(STAMP)  ## Plant invariant violations one at a time and print which ones verify finds
 	@HOLDFAST_PLANTED=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 tests/operate/test_verify_planted.py
 
-conformance: $(STAMP)  ## Say which requirement is proven by which test; writes docs/conformance.md
+conformance: $(STAMP)  ## Map requirements to tests; writes docs/conformance.md
 	@$(BIN)/python tools/conformance.py
 
-mutants: $(STAMP)  ## Plant known bugs one at a time; the tests must notice each; ONLY="names"
+mutants: $(STAMP)  ## Plant known bugs one at a time; a test must fail for each; ONLY="names"
 	@$(BIN)/python tools/mutants.py $(ONLY)
 
-bench: $(STAMP)  ## Measure on this machine; ratios, in one run
+bench: $(STAMP)  ## Run the benchmarks on this machine; reports ratios
 	@$(BIN)/python bench/throughput.py
 
-batch-faults: $(STAMP)  ## Play every provider fault and kill: paid twice, lost, leaked; RUNS=n
+batch-faults: $(STAMP)  ## Inject every provider fault and kill; count double billing, losses and leaks; RUNS=n
 	@$(BIN)/python tools/batch_faults.py --seeds $(RUNS)
 
-outbox-faults: $(STAMP)  ## Play every channel fault, refusal and kill: told twice, forgotten, held; SEEDS=n
+outbox-faults: $(STAMP)  ## Inject every channel fault, refusal and kill; count duplicate, lost and held deliveries; SEEDS=n
 	@$(BIN)/python tools/outbox_faults.py --seeds $(SEEDS)
 
-eval: $(STAMP)  ## Measure the lexicons and the judge of the rewrite; AGAINST=revision or folder
+eval: $(STAMP)  ## Measure the lexicons and the validation of the rewrite; AGAINST=revision or folder
 	@$(BIN)/python tools/rewrite_eval.py $(if $(AGAINST),--against $(AGAINST))
 
-sim:  ## Run seeded worlds: make sim SEEDS=n
+sim:  ## Run seeded simulations: make sim SEEDS=n (not built yet)
 	@echo "make sim: the simulated world is not built yet."; exit 1
 
-e2e:  ## Drive the console in a browser
+e2e:  ## Test the console in a browser (not built yet)
 	@echo "make e2e: the web console is not built yet."; exit 1
 
-serve:  ## Serve the HTTP API and the console
+serve:  ## Serve the HTTP API and the console (not built yet)
 	@echo "make serve: the HTTP API is not built yet."; exit 1
 
 format: $(STAMP)  ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix-only .
 
-lock: $(STAMP)  ## Resolve the dependencies anew into requirements-dev.lock
+lock: $(STAMP)  ## Resolve the dependencies again into requirements-dev.lock
 	@$(BIN)/uv pip compile -q --group dev --all-extras $(PACKAGES:%=packages/%/pyproject.toml) \
 		$(PACKAGES:%=--no-emit-package %) \
 		--universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \

@@ -1,7 +1,7 @@
-"""Model requests in a provider's batch: two methods, and the lane does the rest.
+"""Batch processing of model requests: two methods build each request and accept its reply.
 
-The provider is the simulator that comes with Holdfast, and the clock is a fake one, so that a day
-passes at once and nothing is paid. In production `holdfast worker --dispatch` does all of this.
+The provider is the bundled simulator and the clock is fake, so a day passes instantly and nothing
+is billed. In production, `holdfast worker --dispatch` runs these steps.
 """
 
 import os
@@ -12,7 +12,7 @@ from holdfast_llm import Item, ProviderSettings, Reply, Request, Route
 from holdfast_simulator import Simulator
 
 BAKERY = "0198c0de-0000-7000-8000-00000000000a"
-LANE = "0198c0de-0000-7000-8000-00000000000b"
+CAFE = "0198c0de-0000-7000-8000-00000000000b"
 
 os.environ["SIMULATED_KEY"] = "not-a-real-key"
 db = f"sqlite:///{tempfile.mkdtemp()}/work.db"
@@ -39,7 +39,7 @@ with simulator:
     sync_schedules(hf)
     jobs = [
         hf.enqueue("review.answer", {"review": f"The bread was good, {number}."}, org_id=org_id)
-        for org_id in (BAKERY, LANE)
+        for org_id in (BAKERY, CAFE)
         for number in range(3)
     ]
     states = []

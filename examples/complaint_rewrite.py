@@ -1,8 +1,8 @@
-"""Sharp messages between housemates become kind ones, each in its recipient's language.
+"""Rewrite rude messages between housemates into polite ones in the recipient's language.
 
-The model is the simulator's, and it knows its four answers by heart; everything around it is real:
-the home, the classifier, the route, the batch, the judge. In production `holdfast worker
---dispatch` does what the loop at the end does.
+The simulator plays the model with four canned answers. Everything else is real: the home, the
+classifier, the routing, the batch and the output validation. In production, `holdfast worker
+--dispatch` replaces the loop at the end.
 """
 
 import os
@@ -14,8 +14,8 @@ from holdfast_llm import ProviderSettings
 from holdfast_rewrite import Rewrites, RewriteSettings, RouteSettings, Submission
 from holdfast_simulator import Prompt, Simulator
 
-# What is heard, in which language it is told on, and how.
-HEARD = {
+# Canned model output: a phrase in the message -> the output language and the rewritten text.
+CANNED_ANSWERS = {
     "the bloody kitchen": (
         "es",
         "¿Podrías ordenar un poco la cocina después de cocinar? Me ayudaría mucho.",
@@ -32,10 +32,12 @@ HEARD = {
 }
 
 
-def model(ask: Prompt) -> dict[str, str]:
-    """What a model would say, and once what none should."""
-    language, kind = next(told for words, told in HEARD.items() if words in ask.text)
-    return {"rewritten_text": kind, "output_language": language}
+def model(prompt: Prompt) -> dict[str, str]:
+    """Return the canned answer for a message. The last answer is rude and must be rejected."""
+    language, text = next(
+        answer for phrase, answer in CANNED_ANSWERS.items() if phrase in prompt.text
+    )
+    return {"rewritten_text": text, "output_language": language}
 
 
 os.environ["SIMULATED_KEY"] = "not-a-real-key"
@@ -79,21 +81,23 @@ MESSAGES = [
 with simulator:
     sync_schedules(hf)
     answers = [
-        rewrites.submit(Submission(home, people[who], people[whom], text, "weekly_feedback"))
-        for who, whom, text in MESSAGES
+        rewrites.submit(
+            Submission(home, people[author], people[recipient], text, "weekly_feedback")
+        )
+        for author, recipient, text in MESSAGES
     ]
     for _ in range(6):
         clock.advance(minutes=15)
         dispatch_once(hf)
 
-for (who, whom, text), answer in zip(MESSAGES, answers, strict=True):
-    print(f"\n{who} → {whom}: {text!r}")
-    sent = rewrites.find_sent(answer.rewrite_request_id, home_id=home, user_id=people[who])
-    received = rewrites.list_received(home_id=home, user_id=people[whom])
-    print(f"   {who} sees:  {sent.status}")
+for (author, recipient, text), answer in zip(MESSAGES, answers, strict=True):
+    print(f"\n{author} → {recipient}: {text!r}")
+    sent = rewrites.find_sent(answer.rewrite_request_id, home_id=home, user_id=people[author])
+    received = rewrites.list_received(home_id=home, user_id=people[recipient])
+    print(f"   {author} sees:  {sent.status}")
     for item in received:
         if item.rewrite_request_id == answer.rewrite_request_id:
-            print(f"   {whom} reads: {item.rewritten_text}")
+            print(f"   {recipient} reads: {item.rewritten_text}")
 
 operator = rewrites.operate(actor="user:operator", role="admin", org_id=home)
 failed = operator.show(answers[-1].rewrite_request_id)

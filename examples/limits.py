@@ -1,7 +1,7 @@
-"""A queue with a cap, a provider with a rate, a tenant with a weight, and a job by the clock.
+"""Limits: a concurrency cap, a rate limit, a tenant weight and a cron schedule.
 
-The clock is a fake one, so that a night passes at once. In production `holdfast worker --dispatch`
-does all of this; the same limits may stand in holdfast.toml.
+The clock is fake, so a night passes instantly. In production, `holdfast worker --dispatch` enforces
+the same limits. They can also be set in holdfast.toml.
 """
 
 import tempfile
@@ -49,7 +49,7 @@ def pack(job: Context, payload: dict) -> None:
 
 
 @hf.job("oven.light", category="maintenance")
-def light_the_oven(job: Context, payload: dict) -> dict:
+def light_oven(job: Context, payload: dict) -> dict:
     return {"degrees": payload["degrees"]}
 
 
@@ -68,9 +68,9 @@ hf.enqueue_many("report.build", [{"page": page} for page in range(6)], org_id=LA
 print(f"reports run: {[worker.run_once().claimed for _ in range(3)]}, never more than 2 at once")
 
 hf.enqueue_many("mail.send", [{"to": n} for n in range(8)], org_id=LANE, limit_key="mailer")
-at_once = worker.run_once().claimed
+sent_now = worker.run_once().claimed
 clock.advance(minutes=1)
-print(f"mails sent: {at_once}, and a minute later {worker.run_once().claimed}")
+print(f"mails sent: {sent_now}, and a minute later {worker.run_once().claimed}")
 
 for org_id in (BAKERY, LANE):
     hf.enqueue_many("order.pack", [{"order": number} for number in range(20)], org_id=org_id)

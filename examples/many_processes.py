@@ -1,4 +1,4 @@
-"""Several worker processes on one SQLite file: every job runs, none is doubled."""
+"""Several worker processes on one SQLite file: each job is executed exactly once."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast import Context, Holdfast
 
-hf = Holdfast()  # The database is named by whoever starts us.
+hf = Holdfast()  # The parent process passes the database with --db.
 ORG = "0198c0de-0000-7000-8000-00000000000a"
 JOBS = 60
 
@@ -23,18 +23,18 @@ def shrink(job: Context, payload: dict) -> dict:
 
 def main() -> None:
     db = f"sqlite:///{tempfile.mkdtemp()}/work.db"
-    with Holdfast(db) as mine:
-        mine.job("photo.shrink")(shrink)
+    with Holdfast(db) as parent:
+        parent.job("photo.shrink")(shrink)
         photos = [{"photo": number} for number in range(JOBS)]
-        jobs = mine.enqueue_many("photo.shrink", photos, org_id=ORG)
+        jobs = parent.enqueue_many("photo.shrink", photos, org_id=ORG)
         command = [sys.executable, "-m", "holdfast", "--db", db, "--app", "many_processes:hf"]
         command += ["worker", "--until-idle", "--concurrency", "2", "--log-level", "warning"]
         here = Path(__file__).parent
         workers = [subprocess.Popen(command, cwd=here) for _ in range(3)]
         for worker in workers:
             worker.wait()
-        ended = [mine.get(job.id, org_id=ORG) for job in jobs]
-    by_process = Counter(job.result["pid"] for job in ended)
+        completed = [parent.get(job.id, org_id=ORG) for job in jobs]
+    by_process = Counter(job.result["pid"] for job in completed)
     for pid, count in by_process.items():
         print(f"process {pid} ran {count}")
     print(f"{sum(by_process.values())} of {JOBS} jobs completed in {len(workers)} processes")

@@ -1,7 +1,7 @@
-"""A message in the caller's own transaction, and a provider that keeps its answers to itself.
+"""Send messages from the caller's transaction, and recover when a provider's answer is lost.
 
-The providers are the simulator's, and the clock is a fake one. Postmark can be asked what it has,
-so a lost answer costs one question. A mail server cannot: what nobody knows waits for a person.
+The simulator plays the providers, and the clock is fake. Postmark supports lookups, so Holdfast
+finds out whether the message was accepted. SMTP does not, so the delivery is held for an operator.
 """
 
 import os
@@ -38,34 +38,37 @@ with simulator:
         ),
     }
     hf = Holdfast(settings=Settings(db=f"sqlite:///{path}", channels=channels), clock=clock)
-    _ = hf.store  # Opening it makes the tables, outside of anybody's transaction.
+    _ = hf.store  # Opening the store creates the tables, outside the caller's transaction.
 
-    def shipped(order: int, channel: str, address: str) -> OutgoingMessage:
+    def shipped_message(order: int, channel: str, address: str) -> OutgoingMessage:
         text = Content("Shipped", f"Your order {order} is on its way.")
         return OutgoingMessage(f"order:{order}", f"customer:{order}", 1, channel, address, text)
 
-    # The order and what is said about it are one transaction: both are there, or neither.
+    # The order and its messages commit in one transaction.
     with closing(sqlite3.connect(path)) as shop, shop:
         shop.execute("CREATE TABLE shop_order (id integer PRIMARY KEY, state text)")
         shop.execute("INSERT INTO shop_order VALUES (7, 'shipped'), (8, 'shipped')")
-        told = hf.outbox.post(
+        deliveries = hf.outbox.post(
             [
-                shipped(7, "postmark", "ada@example.com"),
-                shipped(8, "mail", "ben@example.com"),
+                shipped_message(7, "postmark", "ada@example.com"),
+                shipped_message(8, "mail", "ben@example.com"),
             ],
             org_id=SHOP,
             conn=shop,
         )
 
-    # Both take the message, and then the line breaks.
+    # Both providers accept the message, then drop the connection.
     for provider in ("postmark", "smtp"):
         simulator.faults.add("accept_then_drop", provider=provider)
     for _ in range(4):
         hf.worker().run_once()
         clock.advance(minutes=10)
 
-    for one in hf.outbox.find([delivery.id for delivery in told], org_id=SHOP):
-        taken = sum(letter.token == one.token for letter in simulator.messages.accepted)
-        print(f"{one.recipient} by {one.channel}: {one.state}, tried {one.attempts}, taken {taken}")
+    for delivery in hf.outbox.find([one.id for one in deliveries], org_id=SHOP):
+        accepted = sum(sent.token == delivery.token for sent in simulator.messages.accepted)
+        print(
+            f"{delivery.recipient} by {delivery.channel}: {delivery.state}, "
+            f"tried {delivery.attempts}, taken {accepted}"
+        )
 
 print(f"See them with: holdfast --db sqlite:///{path} deliveries list --all")

@@ -1,6 +1,7 @@
-"""A pipeline: named stages, each with its own budget and stored result.
+"""A pipeline: named stages, each with its own attempt budget and stored result.
 
-The second stage fails once. The first one is not run again: its result is in the database.
+The second stage fails once and is retried. The first stage does not run again, because its result
+is stored.
 """
 
 import tempfile

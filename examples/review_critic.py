@@ -1,8 +1,8 @@
-"""A commit is reviewed: fetched out of git, judged by a model, and two people have a mail.
+"""Review a commit: fetch it from git, have a model review it, and mail the result to two people.
 
-The model is the simulator's, and it knows one mistake; everything around it is real: the
-repository, the redaction, the stages, the outbox, the mailbox. In production `holdfast worker` does
-what the loop does.
+The simulator plays the model and knows one kind of mistake. Everything else is real: the
+repository, the redaction, the stages, the outbox and the mailbox. In production, `holdfast worker`
+executes the jobs.
 """
 
 import json
@@ -22,9 +22,9 @@ repository = home / "git" / "shop"
 
 
 def git(*arguments: str) -> str:
-    who = ("-c", "user.name=Nora", "-c", "user.email=nora@example.org")
-    vector = ["git", "-C", str(repository), *who, *arguments]
-    return subprocess.run(vector, check=True, capture_output=True, text=True).stdout.strip()
+    author = ("-c", "user.name=Nora", "-c", "user.email=nora@example.org")
+    command = ["git", "-C", str(repository), *author, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def commit(text: str) -> str:
@@ -34,9 +34,9 @@ def commit(text: str) -> str:
     return git("rev-parse", "HEAD")
 
 
-def model(ask: Prompt) -> dict[str, list[dict[str, object]]]:
-    """What a model would say: it reads the lines that it is shown."""
-    shown = ask.text.split("<change>\n")[1].split("\n</change>")[0]
+def model(prompt: Prompt) -> dict[str, list[dict[str, object]]]:
+    """Report every added line that calls eval()."""
+    changes = prompt.text.split("<change>\n")[1].split("\n</change>")[0]
     return {
         "findings": [
             {
@@ -46,7 +46,7 @@ def model(ask: Prompt) -> dict[str, list[dict[str, object]]]:
                 "message": "eval runs whatever a customer types.",
                 "confidence": "high",
             }
-            for hunk in map(json.loads, shown.splitlines())
+            for hunk in map(json.loads, changes.splitlines())
             for line in hunk["lines"]
             if "+" in line[:8] and "eval(" in line
         ]
@@ -95,18 +95,19 @@ with simulator:
     hf.worker().run_once()
     same = reviews.rerun("cart", 1, "again-1", org_id=SHOP)
     hf.worker().run_once()
-    told = len(list((home / "mail").glob("*.eml")))
-    print(f"version 1 asked for twice, created {first.created} and {same.created}: {told} mails")
+    mails = len(list((home / "mail").glob("*.eml")))
+    print(f"version 1 asked for twice, created {first.created} and {same.created}: {mails} mails")
 
     reviews.rerun("cart", 2, "again-2", org_id=SHOP)
     hf.worker().run_once()
-    told = len(list((home / "mail").glob("*.eml")))
-    print(f"version 2: {told} mails")
+    mails = len(list((home / "mail").glob("*.eml")))
+    print(f"version 2: {mails} mails")
 
-shown = reviews.find_version("cart", 2, org_id=SHOP)
-print(f"{shown.review.word}: {shown.summary}")
-for one in shown.findings:
-    print(f"   {one.severity} {one.file}:{one.line} {one.message}")
-asked = [str(entry.body) for entry in simulator.journal.entries]
-print(f"calls of the model: {len(asked)}, with the token: {sum(token in body for body in asked)}")
+version = reviews.find_version("cart", 2, org_id=SHOP)
+print(f"{version.review.word}: {version.summary}")
+for finding in version.findings:
+    print(f"   {finding.severity} {finding.file}:{finding.line} {finding.message}")
+request_bodies = [str(entry.body) for entry in simulator.journal.entries]
+leaked = sum(token in body for body in request_bodies)
+print(f"calls of the model: {len(request_bodies)}, with the token: {leaked}")
 print(f"The mails are in {home / 'mail'}")

@@ -1,4 +1,4 @@
-"""A job that exists if and only if the caller's own transaction commits."""
+"""Enqueue a job that exists if and only if the caller's transaction commits."""
 
 import tempfile
 
@@ -18,7 +18,7 @@ def send_receipt(job: Context, payload: dict) -> None:
 
 
 def place_order(number: int, *, fail: bool) -> None:
-    """Write the order and its job in one transaction."""
+    """Insert the order and enqueue its job in one transaction."""
     with engine.begin() as conn:
         conn.execute(text("INSERT INTO purchase (number) VALUES (:number)"), {"number": number})
         hf.enqueue("receipt.send", {"order": number}, org_id=ORG, conn=conn)
@@ -26,7 +26,7 @@ def place_order(number: int, *, fail: bool) -> None:
             raise ValueError("the card was declined")
 
 
-_ = hf.store  # Opening it makes the tables, outside of anybody's transaction.
+_ = hf.store  # Opening the store creates the tables, outside the caller's transaction.
 with engine.begin() as conn:
     conn.execute(text("CREATE TABLE purchase (number integer)"))
 

@@ -62,7 +62,7 @@ class PagerChannel:
         except FileExistsError:
             return Accepted(message.token)
         except OSError:
-            # The file may be there: the gateway may have read it.
+            # The write failed, but the gateway may already have read the file.
             return Unsure("spool")
         return Accepted(message.token)
 
@@ -79,12 +79,12 @@ class PagerChannel:
 
 
 class PagerKind(ChannelKind):
-    """What the entry point registers."""
+    """The channel kind that the entry point registers."""
 
     settings = PagerSettings
 
     def problem(self, settings: Any, address: str, subject: str, text: str) -> str | None:
-        """Take numbers of 3 to 15 digits and one line of a subject."""
+        """Return why a message is rejected: numbers have 3 to 15 digits, subjects one line."""
         if not (address.isascii() and address.isdecimal() and 3 <= len(address) <= 15):
             return "address must have 3 to 15 digits"
         if not subject.isprintable():

@@ -41,11 +41,11 @@ class Pager(Extension):
         return (Check("PAGER1", "Every page has a number.", selects(SQL.find_unnumbered)),)
 
     def list_pages(self, org_id: str) -> list[str]:
-        """The numbers that one tenant paged."""
+        """List the numbers that one tenant paged."""
         return [row["number"] for row in self.app.store.many(SQL.list_pages, org_id=org_id)]
 
     def count_failures(self, org_id: str) -> int:
-        """How many pages of one tenant failed."""
+        """Count the failed pages of one tenant."""
         return int(self.app.store.one(SQL.count_failures, org_id=org_id)["failures"])
 
 

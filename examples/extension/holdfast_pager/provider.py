@@ -1,4 +1,4 @@
-"""The provider: a server that speaks OpenAI's chat API, with a key and an address of its own."""
+"""The provider: a server that implements OpenAI's chat API with its own key and address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PagerChatSettings(CommonProviderSettings):
 
 @dataclass(frozen=True, slots=True)
 class PagerChat(OpenAICompatible):
-    """What the entry point registers."""
+    """The provider kind that the entry point registers."""
 
     kind: str = "pager_chat"
     base_url: str = "https://llm.pager.example/v1"
