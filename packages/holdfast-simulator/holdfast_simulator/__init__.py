@@ -1,13 +1,11 @@
-"""A provider simulator: the official clients work against it unmodified, and nothing is paid.
+"""A simulator of model providers and message channels for unmodified official clients.
 
-server.py    reads a request and breaks the connection off where a fault says so
-play.py      one exchange: the router answers, or a fault turns it
-openai.py …  a provider each: its routes, its words, its envelope
-state.py     the files and batches of all of them, which change while the clock does
-process.py   a batch: validated, executed item by item, put out
-postmark.py …  those who carry messages, over HTTP; smtp_server.py over SMTP
-messages.py  what was really taken to be carried, by token and recipient
-ledger.py    what would be on the bill; leaks.py whose text was where it must not be
+server.py    reads requests and cuts connections where a fault says so play.py      one exchange:
+the router answers, or a fault changes the answer openai.py …  one module per provider: routes,
+request and response formats, error envelope state.py     files and batches of all providers, which
+change as the clock advances process.py   a batch: validation, execution item by item, results
+postmark.py …  message channels over HTTP; smtp_server.py over SMTP messages.py  accepted messages
+by token and recipient ledger.py    billed executions; leaks.py texts found where they must not be
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ from holdfast_simulator.models import BadLine, Batch, BatchRules, Item, Shown, S
 from holdfast_simulator.prompt import ItemError, NotRun, Prompt, Said
 from holdfast_simulator.state import SimulatorState
 
-# What the guide shows, and what the client of 2026 sends.
+# The version in the guide, and the version that the 2026 client sends.
 VERSIONS = ("2023-06-01", "2026-10-21")
 KEPT = timedelta(days=29)
-# How a running batch says when to look again.
+# Retry-After of a running batch.
 POLL_AFTER = "10"
 
 ERRORS: Mapping[Why, tuple[int, str]] = {
@@ -44,7 +44,7 @@ ERRORS: Mapping[Why, tuple[int, str]] = {
     Why.OVERLOADED: (503, "overloaded_error"),
     Why.OVERLOADED_529: (529, "overloaded_error"),
 }
-# One kind of error and one status for three matters: only this tells them apart.
+# Three errors share a type and a status. Only these details distinguish them.
 DETAILS = {
     Why.QUOTA: "enforced_spend_limit_reached",
     Why.SLOW_DOWN: "ramp_limit_exceeded",
@@ -52,7 +52,10 @@ DETAILS = {
 
 
 class Anthropic:
-    """No files, no metadata, no name of ours: a batch is its id, its times and its counts."""
+    """The Anthropic API. It has no files, metadata or display names.
+
+    A batch has only an id, times and counts.
+    """
 
     name = "anthropic"
     prefix = "/anthropic"
@@ -78,7 +81,7 @@ class Anthropic:
         )
 
     def credential(self, call: Call) -> str | None:
-        """The guide's header, or the bearer that newer clients send."""
+        """Return the key from the guide's header, or from the bearer header of newer clients."""
         kind, _, token = call.headers.get("authorization", "").partition(" ")
         return call.headers.get("x-api-key") or (token if kind.lower() == "bearer" else "") or None
 
@@ -193,7 +196,7 @@ class Anthropic:
         return at if at <= self._state.now else None
 
     def _all_errored(self, shown: Shown) -> Iterator[bytes]:
-        """A batch cannot fail here, only all its items can."""
+        """Yield an error for every item. A batch itself cannot fail at Anthropic."""
         batch = shown.batch
         code = shown.problems[0].code if shown.problems else ""
         status = 429 if code == "token_limit_exceeded" else 400
@@ -205,9 +208,9 @@ class Anthropic:
     # -- one item
 
     def read(self, batch: Batch, number: int, line: bytes) -> Item:
-        """The create has looked at the names; what is wrong inside shows only in the results.
+        """Parse one item. A create checks only names; other errors appear in the results.
 
-        A bad item has its name as the code of its error, for which there is no other place.
+        A bad item carries its name in the error code, because there is no other field for it.
         """
         request = json.loads(line)
         params = request["params"]
@@ -217,7 +220,7 @@ class Anthropic:
         return Item(request["custom_id"], str(params.get("model") or ""), params)
 
     def _executes(self, batch: Batch) -> bool:
-        """Whether items are executed; otherwise they are only named, as canceled or expired."""
+        """Return whether items are executed. Otherwise they are listed as canceled or expired."""
         is_late = batch.expires_at is not None and batch.expires_at <= self._state.now
         return batch.stage is Stage.RUNNING and not is_late
 
@@ -325,7 +328,7 @@ def _status(stage: Stage) -> str:
 
 
 def _counts(shown: Shown) -> dict[str, int]:
-    """While it is not over everything is processing, and the number is right from the start."""
+    """Return the counts. Until the batch ends, all items count as processing."""
     total = int(shown.batch.extra.get("count", shown.total))
     counts = dict.fromkeys(("processing", "succeeded", "errored", "canceled", "expired"), 0)
     if not shown.stage.is_over:

@@ -1,4 +1,4 @@
-"""What Anthropic is sent and what it says: requests, messages and errors, all pure."""
+"""Anthropic's formats: parse requests, render messages and errors. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STOPS = {
     Finish.LENGTH: "max_tokens",
     Finish.FILTERED: "refusal",
     Finish.REFUSED: "refusal",
-    # There is no answer here that failed; this one did not come to its end.
+    # Anthropic has no failed answer; pause_turn is the closest one.
     Finish.FAILED: "pause_turn",
     Finish.REASONING_ONLY: "end_turn",
     Finish.SEVERAL: "end_turn",
@@ -50,7 +50,7 @@ BETWEEN = re.compile(r"[\s,]*")
 
 
 def read_requests(body: Blob) -> Iterator[Any]:
-    """The requests of a create, one at a time, as a body may have 256 MB."""
+    """Yield the requests of a create one at a time: a body may have 256 MB."""
     pieces = _decoded(body)
     text = next(pieces, "")
     opening = OPENING.match(text)
@@ -84,7 +84,7 @@ def _decoded(body: Blob) -> Iterator[str]:
 
 
 def check_name(index: int, request: Any, names: set[str]) -> str:
-    """The name of a request, which none before it has; the only thing that a create looks at."""
+    """Return the request's name, which must be unique. A create checks nothing else."""
     where = f"requests.{index}"
     if not isinstance(request, dict) or not isinstance(request.get("params"), dict):
         raise Refused(Why.INVALID, f"{where}.params: Field required")
@@ -99,7 +99,7 @@ def check_name(index: int, request: Any, names: set[str]) -> str:
 
 
 def find_wrong(params: Any) -> str | None:
-    """The first thing that a provider would not take, in its words."""
+    """Return the error message for the first thing that the provider would reject."""
     if not isinstance(params, dict):
         return "params: Input should be an object"
     strange = sorted(set(params) - PARAMS)
@@ -126,7 +126,7 @@ def _wrong_messages(messages: Any) -> str | None:
 
 
 def texts(content: Any) -> list[str]:
-    """The texts of a content, which is one text or a list of blocks."""
+    """Return the texts of a content, which is a string or a list of blocks."""
     if isinstance(content, str):
         return [content] if content else []
     return [str(block["text"]) for block in content if block.get("type") == "text"]
@@ -136,7 +136,7 @@ def texts(content: Any) -> list[str]:
 
 
 def write_message(message_id: str, said: Said, tier: str) -> dict[str, Any]:
-    """A whole message. Input is without what was read from a cache; output is with thinking."""
+    """Render a message. Input tokens exclude cache reads; output tokens include thinking."""
     message: dict[str, Any] = {
         "id": message_id,
         "type": "message",
@@ -176,7 +176,7 @@ def _content(said: Said) -> list[dict[str, Any]]:
 
 
 def write_error(error: ItemError) -> dict[str, Any]:
-    """The error of one item; its status is not told, only its type."""
+    """Render the error of one item, which has a type but no status."""
     known = error.code if error.code in {*TYPES.values(), "api_error"} else None
     kind = known or TYPES.get(error.status, "api_error")
     return {"type": "error", "error": {"type": kind, "message": error.message}}

@@ -1,4 +1,4 @@
-"""Bytes that may be many: in memory while they are few, in an unnamed file when they are not."""
+"""Byte buffers: in memory while small, in an unnamed temporary file when large."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IN_MEMORY = 1024 * 1024
 
 
 class Blob:
-    """Bytes that grow at the end and can be read anywhere, from several threads."""
+    """A byte buffer that supports appends and random reads from several threads."""
 
     def __init__(self, data: bytes = b"") -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
@@ -40,12 +40,12 @@ class Blob:
             return data
 
     def _go(self, place: int) -> None:
-        # A seek to where one is throws the buffer away all the same: 0.05 ms a line.
+        # seek() drops the buffer even if the position does not change: 0.05 ms a line.
         if place != self._place:
             self._file.seek(place)
 
     def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """The bytes from *start* to before *stop*, 64 KiB at a time."""
+        """Yield the bytes from *start* up to *stop*, 64 KiB at a time."""
         end = self.size if stop is None else min(stop, self.size)
         while start < end:
             piece = self.read(start, min(PIECE, end - start))
@@ -55,7 +55,7 @@ class Blob:
             start += len(piece)
 
     def line_starts(self) -> array[int]:
-        """Where each line begins, and at last where the bytes end. Lines end at 0x0A only."""
+        """Return the offset of each line and the end of the data. Only 0x0A ends a line."""
         starts = array("Q", [0]) if self.size else array("Q")
         at = 0
         for piece in self.pieces():

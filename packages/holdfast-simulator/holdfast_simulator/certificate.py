@@ -1,6 +1,6 @@
-"""Certificates for the simulated mail servers, issued by trustme. No machine trusts them.
+"""Certificates for the simulated mail servers, issued by trustme. No system trusts them.
 
-There is one authority per process and seed. Its keys live in memory and end with the process.
+There is one CA per process and seed. Its keys exist only in memory.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def has_trustme() -> bool:
-    """Whether certificates can be issued: trustme is an optional dependency."""
+    """Return whether certificates can be issued: trustme is an optional dependency."""
     return find_spec("trustme") is not None
 
 
 def certificate(seed: int = 0) -> tuple[str, str]:
-    """What a client must trust, and the server's key with its certificate, as PEM."""
+    """Return the CA certificate for clients, and the server's key with its certificate, as PEM."""
     authority, server = _issued(seed)
     loaded = server.private_key_and_cert_chain_pem
     return authority.cert_pem.bytes().decode(), loaded.bytes().decode()
 
 
 def serving(seed: int = 0) -> ssl.SSLContext:
-    """The server's side of TLS with this certificate."""
+    """Return a server-side TLS context with this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _issued(seed)[1].configure_cert(context)
     return context

@@ -1,8 +1,7 @@
-"""Clocks of the simulator: one that only moves when it is advanced, one that follows real time.
+"""Clocks of the simulator: one that moves only when advanced, one that follows real time.
 
-The simulator needs no more of a clock than :class:`Clock`, so it also takes the clock of the
-application under test, for example ``holdfast.FakeClock``. Both clocks here can be that of a
-``Holdfast`` too, so that one clock moves both.
+The simulator accepts any :class:`Clock`, including that of the application under test, for example
+``holdfast.FakeClock``. A ``Holdfast`` also accepts both clocks here, so that one clock drives both.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Clock(Protocol):
 
 
 class VirtualClock:
-    """A clock that only moves by :meth:`advance`."""
+    """A clock that moves only when :meth:`advance` is called."""
 
     is_fake = True
 
@@ -49,7 +48,7 @@ class VirtualClock:
             hook()
 
     def monotonic(self) -> float:
-        """Seconds that the clock was advanced in total."""
+        """Return by how many seconds the clock was advanced in total."""
         return (self.now() - self._began).total_seconds()
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
@@ -59,7 +58,7 @@ class VirtualClock:
 
 
 class MovingClock:
-    """A clock that runs by itself unless it is frozen, and can be advanced."""
+    """A clock that follows real time unless it is frozen, and can be advanced."""
 
     is_fake = False
 
@@ -74,7 +73,7 @@ class MovingClock:
             return (self._frozen_at or datetime.now(UTC)) + self._ahead
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds that never decrease."""
         return time.monotonic()
 
     def wait(self, event: threading.Event, timeout: float) -> bool:
@@ -106,7 +105,7 @@ class MovingClock:
 
 
 def forward(delta: timedelta | None, lengths: dict[str, float]) -> timedelta:
-    """The length to advance by; a negative one is refused."""
+    """Return the duration to advance by. A negative one is rejected."""
     step = delta if delta is not None else timedelta(**lengths)
     if step < timedelta(0):
         raise ValueError("A clock cannot be moved back.")

@@ -1,4 +1,4 @@
-"""The command ``holdfast-simulator``, which is also ``holdfast simulator``."""
+"""The command ``holdfast-simulator``, also available as ``holdfast simulator``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_SECONDS = 2_592_000
 
 
 class CommandFailed(click.ClickException):
-    """The simulator cannot start; printed in one line, exit code 1."""
+    """The simulator cannot start. Printed as one line; the exit code is 1."""
 
     def show(self, file: IO[str] | None = None) -> None:
         click.echo(f"holdfast: {self.format_message()}", file=file, err=file is None)
@@ -83,7 +83,7 @@ def simulator(
     if list_faults:
         _list_faults()
         return
-    # Not the option's own range: what is no number is within every range.
+    # click's range check accepts NaN, so this check is written as a negation.
     if not seconds <= LONGEST_SECONDS:
         raise click.BadParameter(
             f"it must be at most {LONGEST_SECONDS:,}, 30 days.", param_hint="--seconds"

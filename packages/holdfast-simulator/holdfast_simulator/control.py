@@ -1,4 +1,4 @@
-"""The control plane under /_sim: the clock, the faults, the journal, the bill and the leaks."""
+"""The control plane under /_sim: clock, faults, journal, bill and leaks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from holdfast_simulator.state import SimulatorState
 
 
 class Wrong(Exception):
-    """A request to the control plane that makes no sense; the message says why."""
+    """An invalid request to the control plane; the message says why."""
 
 
 class Control:
-    """What a test in another process, or a person with curl, can see and do."""
+    """The HTTP control API, for tests in another process and for curl."""
 
     def __init__(self, state: SimulatorState, journal: Journal, reset: Callable[[], None]) -> None:
         self._state = state
@@ -121,7 +121,7 @@ class Control:
         }
 
     def _messages(self, call: Call) -> Any:
-        """What was taken, without addresses and texts."""
+        """Return the accepted messages without addresses and texts."""
         messages = self._state.messages
         twice = messages.accepted_twice()
         return {

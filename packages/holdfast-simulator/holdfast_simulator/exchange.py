@@ -1,4 +1,4 @@
-"""One HTTP exchange between a client and a provider that is mounted in the simulator."""
+"""One HTTP exchange between a client and a simulated provider."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast_simulator.prompt import Prompt, Said
 
 
 class Op(StrEnum):
-    """What a route does, in words that all providers share; faults are aimed by them."""
+    """The operation of a route, under a name that all providers share. Faults target these."""
 
     UPLOAD_START = "upload_start"
     UPLOAD = "upload"
@@ -29,7 +29,7 @@ class Op(StrEnum):
     CANCEL = "cancel"
     DELETE = "delete"
     CALL = "call"
-    # Of those who carry messages; an SMTP server is also asked on connecting and per recipient.
+    # Message channels. SMTP servers also match on connect and for each recipient.
     SEND = "send"
     LOOKUP = "lookup"
     CONNECT = "connect"
@@ -38,7 +38,7 @@ class Op(StrEnum):
 
 
 class Why(StrEnum):
-    """Why a request is refused. Each router has its provider's status, code and envelope for it."""
+    """Why a request is refused. Each router maps it to its provider's status, code and envelope."""
 
     INVALID = "invalid"
     UNAUTHORIZED = "unauthorized"
@@ -59,7 +59,7 @@ class Why(StrEnum):
 
 
 class Refused(Exception):
-    """Raised by a route, or put there by a fault: the provider says no in its own envelope."""
+    """A refusal, raised by a route or a fault and rendered in the provider's envelope."""
 
     def __init__(
         self,
@@ -74,15 +74,15 @@ class Refused(Exception):
         self.why = why
         self.message = message or f"Simulated: {why}."
         self.param = param
-        # Headers that the answer carries besides; a fault puts Retry-After here.
+        # Additional response headers; faults set Retry-After here.
         self.headers = dict(headers or {})
-        # Where a provider says it in the body, as Gemini's RetryInfo does.
+        # For providers that put it in the body, such as Gemini's RetryInfo.
         self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as it reached a router. Header names are in lower case."""
+    """A request as a router receives it. Header names are in lower case."""
 
     method: str
     path: str
@@ -92,12 +92,12 @@ class Call:
     # Scheme, host and port under which the client reached the simulator.
     origin: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
-    # The account that the credential belongs to; files and batches of others are not seen.
+    # The account of the credential. Files and batches of other accounts are not visible.
     account: str = ""
 
     @property
     def json(self) -> Any:
-        """The body as JSON; Refused(INVALID) if it is none."""
+        """Return the body as JSON. Raises Refused(INVALID) if it is not JSON."""
         try:
             return json.loads(self.body.read() or b"{}")
         except ValueError:
@@ -106,28 +106,29 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response: whole, or as pieces that are made while they are sent."""
+    """A response: complete, or as pieces that are generated while they are sent."""
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     pieces: Callable[[], Iterator[bytes]] | None = None
-    # The length of all pieces; without it they go out chunked.
+    # The total length of the pieces; if None, the response is chunked.
     size: int | None = None
 
     @classmethod
     def from_json(
         cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """A JSON answer."""
+        """Build a JSON answer."""
         body = json.dumps(value, separators=(",", ":")).encode()
         return cls(status, body, {"content-type": "application/json", **(headers or {})})
 
 
 class Route:
-    """A method and a path with ``{name}`` for a segment, what it does, and who does it.
+    """A method, a path with ``{name}`` placeholders, the operation and its handler.
 
-    A name matches anything but a slash and a colon, so ``/models/{model}:generateContent`` works.
+    A placeholder matches anything but a slash and a colon, so ``/models/{model}:generateContent``
+    works.
     """
 
     def __init__(self, method: str, path: str, op: Op, handle: Callable[[Call], Answer]) -> None:
@@ -143,53 +144,53 @@ class Route:
         self._pattern = re.compile(pattern)
 
     def match(self, method: str, path: str) -> dict[str, str] | None:
-        """What the names stand for, if it is this route."""
+        """Return the values of the placeholders, or None if the request does not match."""
         found = self._pattern.fullmatch(path)
         return found.groupdict() if found is not None and method == self.method else None
 
 
 class Endpoint(Protocol):
-    """Whoever is mounted in the simulator, as far as the server must know: routes and envelope.
+    """A simulated service: its routes and its error envelope.
 
-    It holds no state of its own: what it has is the state's. It is made with the state, listed in
-    routers.py, and called under the state's lock.
+    Endpoints are stateless; all state is in SimulatorState. They are constructed with the state,
+    listed in routers.py, and called under the state's lock.
     """
 
-    # "openai"; also what faults and accounts call it.
+    # "openai"; also the name in faults and accounts.
     name: str
-    # "/openai/v1": what the paths of the routes come after.
+    # "/openai/v1": the prefix of all route paths.
     prefix: str
 
     @property
     def routes(self) -> Sequence[Route]:
-        """Its routes; the first that matches is taken."""
+        """Return the routes; the first match is used."""
 
     def credential(self, call: Call) -> str | None:
-        """The key that the client sent, wherever this provider looks for it; None if none."""
+        """Return the client's key from where this provider expects it; None without a key."""
 
     def refuse(self, refused: Refused) -> Answer:
-        """The provider's own answer for a refusal, with ``refused.headers``."""
+        """Render a refusal in the provider's envelope, with ``refused.headers``."""
 
 
 class Router(Endpoint, Protocol):
-    """A model provider: how its batches and its items look."""
+    """A model provider: how it renders batches and items."""
 
     batch_rules: BatchRules
 
     def new_file_id(self) -> str:
-        """An id for a file of results, in the provider's style."""
+        """Return an id for a result file, in the provider's format."""
 
     def read(self, batch: Batch, number: int, line: bytes) -> Item:
-        """One line of a batch's input, counted from 1; BadLine as the provider's validation has it.
+        """Parse one input line of a batch, counted from 1. Raises BadLine for an invalid one.
 
-        It is read once to validate and once to execute.
+        Each line is parsed once to validate and once to execute.
         """
 
     def prompt(self, model: str, body: Mapping[str, Any]) -> Prompt:
-        """What a request body asks, in shared words."""
+        """Convert a request body to a provider-independent prompt."""
 
     def render(self, batch: Batch, item: Item, custom_id: str, answered: Said) -> bytes:
-        """The line of results for an item, newline included, under *custom_id*.
+        """Render the result line of an item under *custom_id*, including the newline.
 
-        Of *answered* the tokens and the model are always filled in.
+        The tokens and the model of *answered* are always set.
         """

@@ -1,4 +1,4 @@
-"""Files of results that are not as they should be: order, lines too many or too few, odd bytes."""
+"""Faults in result files: wrong order, missing or extra lines, unusual bytes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MANGLES = {
     "odd_lines",
 }
 LONG_LINE = 10 * 1024 * 1024
-# Line ends to everybody who does not split at the byte 0x0A alone.
+# Line separators for parsers that do not split at 0x0A only.
 SEPARATORS = "\u2028\u2029\u0085"
 
 
 def apply_output_faults(state: SimulatorState, router: Router, batch: Batch, output: Blob) -> Blob:
-    """The results as the faults of the batch leave them; untouched if there are none."""
+    """Return the results with the faults of the batch applied."""
     if not MANGLES & set(batch.faults) or not output.size:
         return output
     starts = output.line_starts()
@@ -109,7 +109,7 @@ def _again(
     change: Callable[[str], str],
     name: str | None = None,
 ) -> bytes:
-    """A line for an item with other words in it, which nobody executed and nobody bills."""
+    """Return a duplicate line for an item with other text, neither executed nor billed."""
     item = router.read(batch, index + 1, batch.line(index))
     prompt = replace(
         router.prompt(item.model, item.body), custom_id=item.custom_id, batch_id=batch.id

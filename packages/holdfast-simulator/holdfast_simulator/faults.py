@@ -1,4 +1,4 @@
-"""Fault rules: which script is played, when, how often, and against what."""
+"""Fault rules: which script is played, when, how often, and against which requests."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from holdfast_simulator.scripts import SCRIPTS, Moment, Script
 
 __all__ = ["ALL_SCRIPTS", "Faults", "Moment", "Rule"]
 
-# Of the model providers, and of those who carry messages.
+# Scripts for model providers and for message channels.
 ALL_SCRIPTS: dict[str, Script] = {**SCRIPTS, **MESSAGE_SCRIPTS}
 
 
 @dataclass(slots=True)
 class Rule:
-    """A script and what it is aimed at. Everything that is None matches everything."""
+    """A script and its target. A None matches everything."""
 
     name: str
     moment: Moment
@@ -30,9 +30,9 @@ class Rule:
     method: str | None = None
     # A regular expression, searched in the path.
     path: str | None = None
-    # Text that must be in the request, or in the names and metadata of the batch.
+    # Text that must occur in the request, or in the names and metadata of the batch.
     key: str | None = None
-    # From which match on, counted from 1, and how often; None: always.
+    # The first match that fires, counted from 1, and how often it fires; None: always.
     nth: int = 1
     times: int | None = 1
     probability: float = 1.0
@@ -41,7 +41,7 @@ class Rule:
     rng: random.Random = field(default_factory=random.Random, repr=False)
 
     def fires(self) -> bool:
-        """Count one match and say whether it is one to act on."""
+        """Count one match and return whether the rule fires for it."""
         self.matched += 1
         if self.matched < self.nth or (self.times is not None and self.fired >= self.times):
             return False
@@ -52,7 +52,7 @@ class Rule:
 
 
 class Faults:
-    """The rules that are in force, in the order in which they were added."""
+    """The active rules, in the order in which they were added."""
 
     def __init__(self, seed: int, providers: Callable[[], Collection[str]]) -> None:
         self._seed = seed
@@ -75,9 +75,9 @@ class Faults:
         probability: float = 1.0,
         **options: Any,
     ) -> Rule:
-        """Play the script *name*: at the first match unless *nth* says later, *times* times.
+        """Play the script *name* from match number *nth* on, *times* times.
 
-        ``times=None`` is for ever. *op* aims it at another operation than the script's own.
+        ``times=None`` means always. *op* overrides the operation that the script targets.
         """
         script = ALL_SCRIPTS.get(name)
         if script is None:
@@ -89,7 +89,7 @@ class Faults:
         if nth < 1 or (times is not None and times < 1) or not 0.0 < probability <= 1.0:
             raise ValueError("nth and times start at 1, and probability is above 0 and at most 1")
         if provider is not None and provider not in (there := self._providers()):
-            # A fault that can never be played would be a test that can never fail.
+            # A fault that never matches would make a test that cannot fail.
             raise ValueError(f"there is no provider {provider!r}; there are {', '.join(there)}")
         with self._lock:
             self._added += 1
@@ -111,19 +111,19 @@ class Faults:
             return rule
 
     def remove(self, rule: Rule) -> None:
-        """Take one rule back; what it did stays done."""
+        """Remove one rule. Effects that it already had remain."""
         with self._lock:
             self.rules = [other for other in self.rules if other is not rule]
 
     def clear(self) -> None:
-        """Take all rules back."""
+        """Remove all rules."""
         with self._lock:
             self.rules = []
 
     def take(
         self, moment: Moment, provider: str, labels: Iterable[str], op: str | None = None
     ) -> list[Rule]:
-        """The rules that fire for something with these names, at most one of each script."""
+        """Return the rules that fire for a target with these names, at most one of each script."""
         names = list(labels)
         taken: dict[str, Rule] = {}
         with self._lock:
@@ -142,7 +142,7 @@ class Faults:
     def on_exchange(
         self, provider: str, op: str, method: str, path: str, key_in: bytes
     ) -> Rule | None:
-        """The first rule that decides how a request is answered."""
+        """Return the first rule that decides how a request is answered."""
         with self._lock:
             for rule in self.rules:
                 if (
@@ -158,7 +158,7 @@ class Faults:
         return None
 
     def view(self) -> list[Mapping[str, Any]]:
-        """The rules as plain values."""
+        """Return the rules as plain values."""
         with self._lock:
             return [
                 {

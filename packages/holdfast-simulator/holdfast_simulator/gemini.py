@@ -32,14 +32,14 @@ from holdfast_simulator.state import SimulatorState
 VERSIONS = ("v1", "v1beta")
 FILE_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 FILE_LIVES = timedelta(hours=48)
-# What may come with the create instead of in a file.
+# The size limit for requests that are sent inline instead of in a file.
 INLINE_BYTES = 20 * 1024 * 1024
 PAGE, LONGEST_PAGE = 50, 100
 
 
 @dataclass(slots=True)
 class Upload:
-    """A resumable upload that has begun."""
+    """A resumable upload in progress."""
 
     credential: str
     size: int
@@ -52,7 +52,7 @@ class Upload:
 class Gemini:
     """``genai.Client(http_options={"base_url": simulator.url("gemini")})``; v1 and v1beta.
 
-    Uploads that have begun are its own, as they are nobody else's business until they are files.
+    Uploads in progress are kept here; they become files in the state when complete.
     """
 
     name = "gemini"
@@ -90,7 +90,7 @@ class Gemini:
         yield Route("POST", f"{model}:countTokens", Op.OTHER, self.count_tokens)
 
     def credential(self, call: Call) -> str | None:
-        """The key; the pieces of an upload have none, they come to an address that only it has."""
+        """Return the key. Upload chunks carry none: they go to a secret upload URL."""
         key = call.headers.get("x-goog-api-key") or call.query.get("key")
         begun = self.uploads.get(call.path.rsplit("/", 1)[-1])
         return key or (None if begun is None else begun.credential)
@@ -200,7 +200,7 @@ class Gemini:
         return Answer(headers=kind, pieces=file.blob.pieces, size=file.size)
 
     def _find(self, account: str, file_id: str) -> File:
-        """A file that is not there is one that you may not see; the API does not tell which."""
+        """Find a file. Like the API, a missing file is reported as one without permission."""
         try:
             return self.state.find_file(account, file_id)
         except Refused as refused:
@@ -235,7 +235,7 @@ class Gemini:
             batch_id=self.state.new_id("", 24),
             model=call.params["model"],
             name=name,
-            # In listings this is all that is ours, so faults treat it like others' metadata.
+            # Listings return only the display name, so faults treat it like metadata.
             metadata={"displayName": name} if name else None,
             **extra,
         )
@@ -282,9 +282,10 @@ class Gemini:
     # -- one item
 
     def read(self, batch: Batch, number: int, line: bytes) -> Item:
-        """A bad line fails alone: the batch succeeds, and its row has an error.
+        """Parse one item. A bad line fails alone: the batch succeeds, and its row has an error.
 
-        It has its key as the code of its error, which is not told here, so that its row has one.
+        The key of a bad line is stored as the error code, which is not rendered, so that its row
+        has a key.
         """
         try:
             given = json.loads(line)
@@ -350,7 +351,7 @@ def _page_size(call: Call) -> int:
 
 
 def _write_inline(call: Call, given: Mapping[str, Any], lines: Blob) -> dict[str, Any]:
-    """Requests that came with the create, as lines; their metadata is what comes back with them."""
+    """Convert inline requests to lines. Their metadata is returned with the results."""
     if call.body.size > INLINE_BYTES:
         message = f"Request payload size exceeds the limit: {INLINE_BYTES} bytes."
         raise Refused(Why.TOO_LARGE, message)

@@ -1,4 +1,4 @@
-"""Gemini's words: request bodies read, files, operations and answers written."""
+"""Gemini's formats: parse request bodies, render files, operations and answers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ STATES = {
     Stage.CANCELED: "BATCH_STATE_CANCELLED",
 }
 
-# HTTP status and status word of the error envelope.
+# HTTP status and status name of the error envelope.
 REFUSALS: dict[Why, tuple[int, str]] = {
     Why.INVALID: (400, "INVALID_ARGUMENT"),
-    # A key that is not valid any more is a bad argument here; only the reason inside tells.
+    # Gemini reports an invalid key as a bad argument; only the reason distinguishes it.
     Why.UNAUTHORIZED: (400, "INVALID_ARGUMENT"),
     Why.FORBIDDEN: (403, "PERMISSION_DENIED"),
     Why.NOT_FOUND: (404, "NOT_FOUND"),
@@ -40,14 +40,14 @@ REFUSALS: dict[Why, tuple[int, str]] = {
     Why.OVERLOADED: (503, "UNAVAILABLE"),
     Why.OVERLOADED_529: (503, "UNAVAILABLE"),
 }
-# The quota that was hit tells a minute's wait from a day's, and from one that never ends.
+# The quota name distinguishes per-minute, per-day and permanent limits.
 QUOTAS = {
     Why.TOKEN_LIMIT: "BatchEnqueuedTokensPerModelPerProject",
     Why.RATE_LIMITED: "GenerateRequestsPerMinutePerProjectPerModel",
     Why.SLOW_DOWN: "GenerateRequestsPerMinutePerProjectPerModel",
     Why.QUOTA: "GenerateRequestsPerDayPerProjectPerModel",
 }
-# HTTP status to the number and the word of google.rpc.Code.
+# HTTP status to the number and name of google.rpc.Code.
 CODES = {
     400: (3, "INVALID_ARGUMENT"),
     401: (16, "UNAUTHENTICATED"),
@@ -85,17 +85,17 @@ TYPE = "type.googleapis.com/google.rpc."
 
 
 def instant(at: datetime | None) -> str | None:
-    """An instant as Google writes it."""
+    """Format an instant as Google does."""
     return None if at is None else at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def without_none(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Google leaves out what is not set."""
+    """Drop unset fields, as Google does."""
     return {name: part for name, part in value.items() if part is not None}
 
 
 def write_file(file: File, address: str) -> dict[str, Any]:
-    """A file resource; *address* is where the API of its version is."""
+    """Render a file resource; *address* is the API's base URL for its version."""
     uri = f"{address}/files/{file.id}"
     is_made = file.batch_id is not None
     if "sha256Hash" not in file.extra:
@@ -120,7 +120,7 @@ def write_file(file: File, address: str) -> dict[str, Any]:
 
 
 def write_batch(shown: Shown, output: dict[str, Any] | None) -> dict[str, Any]:
-    """A batch as the long-running operation that it is; *output* says where its results are."""
+    """Render a batch as a long-running operation; *output* locates its results."""
     batch = shown.batch
     ended = shown.entered(shown.stage) if shown.stage.is_over else None
     name = f"batches/{batch.id}"
@@ -159,7 +159,7 @@ def write_batch(shown: Shown, output: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _end(shown: Shown) -> dict[str, Any] | None:
-    """The error of an operation that did not succeed."""
+    """Return the error of an operation that did not succeed."""
     match shown.stage:
         case Stage.FAILED:
             problem = shown.problems[0] if shown.problems else None
@@ -180,7 +180,7 @@ def _end(shown: Shown) -> dict[str, Any] | None:
 
 
 def find_wrong(request: Any) -> str | None:
-    """The first thing in a request that the API does not know, in its words."""
+    """Return the API's message for the first unknown field of a request."""
     if not isinstance(request, dict):
         return "Invalid value at 'request'"
     for place, known, where in (
@@ -198,7 +198,7 @@ def find_wrong(request: Any) -> str | None:
 
 
 def named(value: Mapping[str, Any], name: str) -> Any:
-    """A field under its name in JSON or, as protocol buffers allow, under its own."""
+    """Return a field by its JSON name or by its protocol buffer name."""
     own = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
     return value.get(name, value.get(own))
 
@@ -209,7 +209,7 @@ def _camel(name: str) -> str:
 
 
 def read_request(provider: str, model: str, body: Mapping[str, Any]) -> Prompt:
-    """What a GenerateContentRequest asks."""
+    """Parse a GenerateContentRequest."""
     config = named(body, "generationConfig") or {}
     return Prompt(
         provider,
@@ -223,7 +223,7 @@ def read_request(provider: str, model: str, body: Mapping[str, Any]) -> Prompt:
 
 
 def without_json_schema(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A request as batches understand it: they have ignored responseJsonSchema, silently."""
+    """Drop responseJsonSchema, which batches silently ignore."""
     config = named(request, "generationConfig")
     if not config or named(config, "responseJsonSchema") is None:
         return request
@@ -233,7 +233,7 @@ def without_json_schema(request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _texts(turn: Any) -> list[str]:
     parts = turn.get("parts") if isinstance(turn, dict) else None
-    # One part need not be in a list.
+    # A single part need not be in a list.
     listed = [parts] if isinstance(parts, dict) else parts or []
     return [str(part["text"]) for part in listed if isinstance(part, dict) and part.get("text")]
 
@@ -242,7 +242,7 @@ def _texts(turn: Any) -> list[str]:
 
 
 def write_response(name: str, said: Said) -> dict[str, Any]:
-    """A GenerateContentResponse; *name* is its id."""
+    """Render a GenerateContentResponse; *name* is its id."""
     written: dict[str, Any] = {}
     output = 0
     if said.finish is Finish.FILTERED:
@@ -284,7 +284,7 @@ def _parts(said: Said) -> list[dict[str, Any]]:
 
 
 def write_status(error: ItemError) -> dict[str, Any]:
-    """The google.rpc.Status of one item."""
+    """Render the google.rpc.Status of one item."""
     code, _ = CODES.get(error.status, (13, "INTERNAL"))
     return {"code": code, "message": error.message}
 
@@ -292,7 +292,7 @@ def write_status(error: ItemError) -> dict[str, Any]:
 def write_error(
     status: int, word: str, message: str, details: list[dict[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """The envelope of a refusal."""
+    """Render the error envelope of a refusal."""
     error: dict[str, Any] = {"code": status, "message": message, "status": word}
     if details:
         error["details"] = details
@@ -300,7 +300,7 @@ def write_error(
 
 
 def write_details(why: Why, retry_after: float | None) -> list[dict[str, Any]]:
-    """What a refusal says besides its status: the reason, the quota, when to come again."""
+    """Render the details of a refusal: reason, quota and retry delay."""
     details: list[dict[str, Any]] = []
     if why is Why.UNAUTHORIZED:
         service = {"service": "generativelanguage.googleapis.com"}

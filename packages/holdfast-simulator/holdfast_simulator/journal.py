@@ -1,4 +1,4 @@
-"""The journal: every request that reached the simulator, and what became of it."""
+"""The journal: every request that reached the simulator, and its outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-# Headers whose values are credentials: only a fingerprint of them is kept.
+# Headers that carry credentials. The journal stores only a fingerprint.
 CREDENTIALS = (
     "authorization",
     "api-key",
@@ -23,7 +23,7 @@ KEPT_BODY = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One request. Its body is kept while it is small; status 0 means there was no answer."""
+    """One request. Small bodies are stored; status 0 means that no answer was sent."""
 
     number: int
     at: datetime
@@ -37,19 +37,19 @@ class Entry:
     body: bytes | None
     status: int
     fault: str | None = None
-    # The class of an exception that is the simulator's own or a responder's.
+    # The class of an exception raised by the simulator or a responder.
     defect: str | None = None
 
     @property
     def json(self) -> Any:
-        """The body as JSON; None if it was large or is no JSON."""
+        """Return the body as JSON; None if it was too large or is not JSON."""
         try:
             return json.loads(self.body or b"")
         except ValueError:
             return None
 
     def view(self) -> dict[str, Any]:
-        """The entry as plain values, without its body."""
+        """Return the entry as plain values, without its body."""
         return {
             "number": self.number,
             "at": self.at.isoformat(),
@@ -84,7 +84,7 @@ class Journal:
     def find(
         self, *, provider: str | None = None, op: str | None = None, method: str | None = None
     ) -> list[Entry]:
-        """The entries that match; everything if nothing is said."""
+        """Return the matching entries, or all entries without a filter."""
         with self._lock:
             return [
                 entry
@@ -100,12 +100,12 @@ class Journal:
 
     @property
     def defects(self) -> list[Entry]:
-        """Requests that failed by a fault of ours or of a responder; a test wants none."""
+        """Return requests that failed because of a simulator or responder bug."""
         return [entry for entry in self.entries if entry.defect is not None]
 
 
 def masked(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers with a fingerprint in place of every credential."""
+    """Return the headers with a fingerprint in place of every credential."""
     return {
         name: fingerprint(value) if name in CREDENTIALS else value
         for name, value in headers.items()
@@ -113,5 +113,5 @@ def masked(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def fingerprint(secret: str) -> str:
-    """Tells two credentials apart and tells nothing else."""
+    """Return a fingerprint that distinguishes credentials without revealing them."""
     return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()[:12]

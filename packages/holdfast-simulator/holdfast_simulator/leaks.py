@@ -1,4 +1,4 @@
-"""The leak detector: a text that belongs to one person carries a canary, and it is followed."""
+"""The leak detector: tracks canary words that mark one person's text."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Leak:
 
 
 class Leaks:
-    """Canaries are words like ``canary-7f3a`` in the texts of a test, one word a person.
+    """Canaries are words like ``canary-7f3a`` in test texts, one per person.
 
-    It is a leak if one request holds the canaries of two people, if an item's name comes back with
-    another person's canary, and if a canary is in anything but a request: a name, metadata, an
-    address, a header.
+    These are leaks: one request with the canaries of two people, an item that returns with another
+    person's canary, and a canary outside a request body, such as in a name, metadata, a URL or a
+    header.
     """
 
     def __init__(self) -> None:
@@ -32,12 +32,12 @@ class Leaks:
         self._of_item: dict[str, str] = {}
 
     def owner(self, text: str) -> str | None:
-        """The first canary in a text."""
+        """Return the first canary in a text."""
         found = CANARY.search(text)
         return found.group() if found else None
 
     def scan(self, prompt: Prompt) -> None:
-        """Look at one request to a model."""
+        """Check one request to a model."""
         seen = sorted(set(CANARY.findall(_all_text(prompt))))
         item = prompt.custom_id
         for canary in seen[1:]:
@@ -50,7 +50,7 @@ class Leaks:
         self.forbid("instructions", prompt.instructions)
 
     def forbid(self, where: str, *texts: str) -> None:
-        """Look at texts that must not hold a canary: of the simulator or of anybody's, as logs."""
+        """Check texts that must not contain a canary, such as names, headers or logs."""
         for text in texts:
             for canary in CANARY.findall(text):
                 self._add(Leak(canary, where))
@@ -61,7 +61,7 @@ class Leaks:
 
     @property
     def found(self) -> list[Leak]:
-        """Every leak there was, each once."""
+        """Return all leaks, without duplicates."""
         return list(self._found)
 
     def _add(self, leak: Leak) -> None:
@@ -69,5 +69,5 @@ class Leaks:
 
 
 def _all_text(prompt: Prompt) -> str:
-    """The provider's whole body, so that nothing hides in a field that nobody reads."""
+    """Return all text of the provider's body, including fields that are not parsed."""
     return str(prompt.body) if prompt.body else prompt.text

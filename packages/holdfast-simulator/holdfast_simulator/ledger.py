@@ -1,4 +1,4 @@
-"""The billing oracle: what a provider would put on the bill, execution by execution."""
+"""The billing oracle: the executions that a provider would bill."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast_simulator.prompt import Prompt, Said
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One billed execution. Cached tokens are part of input, reasoning tokens of output."""
+    """One billed execution. Input includes cached tokens, output includes reasoning tokens."""
 
     provider: str
     account: str
     model: str
-    # What must be paid for once.
+    # The unit that must be billed once.
     unit: str
     # None for a direct call.
     custom_id: str | None
@@ -32,7 +32,7 @@ class Charge:
     def for_prompt(
         cls, prompt: Prompt, answered: Said, account: str, unit: str, at: datetime
     ) -> Charge:
-        """Build the charge of an answered request."""
+        """Build the charge for an answered request."""
         return cls(
             prompt.provider,
             account,
@@ -49,7 +49,7 @@ class Charge:
 
 
 class Ledger:
-    """All charges, in the order of their executions. Reading it lets time pass first."""
+    """All charges, in order of execution. Reading it advances the simulation first."""
 
     def __init__(self, pass_time: Callable[[], None]) -> None:
         self._pass_time = pass_time
@@ -71,18 +71,18 @@ class Ledger:
             return list(self._charges)
 
     def by_unit(self) -> dict[str, list[Charge]]:
-        """The charges of every unit, in the order of the first."""
+        """Return the charges by unit, in the order of each unit's first charge."""
         found: dict[str, list[Charge]] = {}
         for charge in self.charges:
             found.setdefault(charge.unit, []).append(charge)
         return found
 
     def double_paid(self) -> dict[str, list[Charge]]:
-        """The units that were executed and billed more than once. Empty is what one wants."""
+        """Return the units that were billed more than once. It should be empty."""
         return {unit: charges for unit, charges in self.by_unit().items() if len(charges) > 1}
 
     def total(self) -> tuple[int, int]:
-        """All input and output tokens."""
+        """Return the total input and output tokens."""
         charges = self.charges
         return (
             sum(charge.input_tokens for charge in charges),

@@ -1,4 +1,4 @@
-"""A mail as it came over SMTP, read into one letter for each recipient."""
+"""Parse an SMTP mail into one message for each recipient."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast_simulator.messages import ReceivedMessage
 def read_mail(
     provider: str, user: str | None, recipients: Sequence[str], data: bytes
 ) -> Iterator[ReceivedMessage]:
-    """A letter for each recipient. Its token is what stands before the @ of its Message-ID."""
+    """Yield one message for each recipient. The token is the local part of the Message-ID."""
     mail = email.message_from_bytes(data, policy=email.policy.default)
     message_id = str(mail["message-id"] or "").strip()
     plain = mail.get_body(("plain",))

@@ -1,4 +1,4 @@
-"""Answers that are not what was asked for: cut off, refused, empty, in another model's name."""
+"""Malformed answers: truncated, refused, empty, or from another model."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ FINISHES = {
     "reasoning_only": Finish.REASONING_ONLY,
     "several_messages": Finish.SEVERAL,
 }
-# What a real model once billed for one answer is far below; nobody's sum may overflow by it.
+# Far above any real token count; sums must not overflow.
 HUGE = 2_000_000_000
 
 
 def spoil(name: str, options: Mapping[str, Any], prompt: Prompt, said: Said) -> Said:
-    """What a fault makes of an answer; the answer itself if it is not about answers."""
+    """Apply a fault to an answer. Faults that are not about answers change nothing."""
     match name:
         case "item_error":
             return Said(error=ItemError(options["status"], options["code"]))
@@ -39,14 +39,14 @@ def spoil(name: str, options: Mapping[str, Any], prompt: Prompt, said: Said) -> 
 def _odd(variant: str, prompt: Prompt, said: Said) -> Said:
     if variant in FINISHES:
         text = said.text[: len(said.text) // 2] if variant == "incomplete" else said.text
-        # Reasoning is billed as output, so there must be some to have only that.
+        # Reasoning is billed as output, so a reasoning-only answer needs some.
         thought = 12 if variant == "reasoning_only" else said.reasoning_tokens
         return replace(
             said,
             text=text,
             finish=FINISHES[variant],
             reasoning_tokens=thought,
-            # A response of OpenAI that failed has no usage; others have no such answer.
+            # A failed OpenAI response has no usage. Other providers have no such answer.
             hides_usage=variant == "failed" and prompt.provider in ("openai", "azure"),
         )
     match variant:
@@ -75,7 +75,7 @@ def _usage(variant: str, said: Said) -> Said:
 
 
 def reword(text: str, change: Callable[[str], str], prompt: Prompt | None = None) -> str:
-    """*text* with its words changed: all strings in it where it is JSON, but for echoes."""
+    """Return *text* with changed words: every string if it is JSON, except echoes."""
     kept = set() if prompt is None else {name for name, _ in ECHO.findall(prompt.text)}
     try:
         value = json.loads(text)

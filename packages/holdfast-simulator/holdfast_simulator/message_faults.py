@@ -1,4 +1,4 @@
-"""How a fault turns one exchange with somebody who carries messages."""
+"""Faults in one exchange with a message channel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast_simulator.play import NOTHING, End, Ending
 def play_message(
     rule: Rule, messages: Messages, endpoint: Endpoint, process: Callable[[], Answer]
 ) -> Ending:
-    """One exchange: *process* does what was asked for and says what the provider answers."""
+    """Play one exchange: *process* executes the request and returns the provider's answer."""
     options = rule.options
     match rule.name:
         case "drop_before_accept":
@@ -32,7 +32,7 @@ def play_message(
             process()
             return Ending(NOTHING, End.STALL, seconds=options["seconds"])
         case "duplicate_on_the_wire":
-            # Whoever stands between repeats the request, and hands the first answer back.
+            # A proxy repeats the request and returns the first answer.
             first = process()
             process()
             return Ending(first)
@@ -47,11 +47,11 @@ def play_message(
 
 
 def refused_recipient() -> Refused:
-    """A recipient that is refused for good, in whatever words the provider has for it."""
+    """Return a permanent refusal of the recipient."""
     return Refused(Why.INVALID, "Simulated: the recipient is refused.", param="recipient")
 
 
 def _error(endpoint: Endpoint, status: int) -> Answer:
-    """A failure on the provider's side: its own envelope, under the status that was asked for."""
+    """Return a provider-side failure: its envelope with the requested status."""
     answer = endpoint.refuse(Refused(Why.SERVER_ERROR))
     return Answer(status, answer.body, answer.headers)

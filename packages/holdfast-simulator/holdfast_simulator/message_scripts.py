@@ -1,4 +1,4 @@
-"""Every fault of those who carry messages, by number, name, and what it does."""
+"""All faults of message channels, by number, name and effect."""
 
 from __future__ import annotations
 

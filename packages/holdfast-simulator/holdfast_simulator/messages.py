@@ -1,7 +1,7 @@
-"""The message oracle: what was really taken to be carried, by token and recipient.
+"""The message oracle: the messages that were accepted, by token and recipient.
 
-A channel is judged by this ledger, not by its answers: what is taken twice is here twice, whatever
-the sender was told.
+Tests judge a channel by this record and not by its answers. A message that was accepted twice is
+listed twice, whatever the sender was answered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ReceivedMessage:
     text: str = field(repr=False)
     wire: bytes = field(repr=False)
     html: str | None = field(default=None, repr=False)
-    # What the provider gives back about it: metadata, tags, the sender.
+    # What the provider returns about it: metadata, tags, the sender.
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -51,7 +51,7 @@ class Taken:
     id: str
     letter: ReceivedMessage
     at: datetime
-    # A question finds it from here on.
+    # Lookups find it from this time on.
     found_from: datetime
     is_given_up: bool = False
     repeats: list[ReceivedMessage] = field(default_factory=list)
@@ -81,16 +81,16 @@ class Messages:
         self._now = now
         self._pass_time = pass_time
         self._faults = faults
-        # If set, the receiver of webhooks checks signatures: "whsec_" and base64.
+        # If set, the webhook receiver checks signatures: "whsec_" and base64.
         self.webhook_secret: str | None = None
         self._taken: list[Taken] = []
         self._count = 0
-        # What a fault does to the one request that is answered; the state's lock is held.
+        # The fault that applies to the current request. Guarded by the state's lock.
         self._is_forgetful = False
         self._is_losing = False
         self._doubles: str | None = None
 
-    # -- what a test asks
+    # -- the interface for tests
 
     @property
     def accepted(self) -> list[Taken]:
@@ -122,7 +122,7 @@ class Messages:
         self._taken.clear()
         self._count = 0
 
-    # -- what a provider does
+    # -- the interface for providers
 
     def next_number(self) -> int:
         """Return an unused message number."""
@@ -130,7 +130,7 @@ class Messages:
         return self._count
 
     def known(self, letter: ReceivedMessage, memory: timedelta | None = None) -> Taken | None:
-        """The message that this provider accepted under the same token, if it remembers it."""
+        """Return the message that this provider accepted under the same token, if remembered."""
         if self._is_forgetful or not letter.token:
             return None
         for taken in reversed(self._taken):
@@ -175,7 +175,7 @@ class Messages:
 
     @contextmanager
     def under(self, fault: str) -> Iterator[None]:
-        """Answer one request while *fault* is active."""
+        """Apply *fault* to the request that is answered in this block."""
         self._is_forgetful = fault == "window_expired"
         self._is_losing = fault == "lost_after_accept"
         self._doubles = fault
@@ -187,12 +187,12 @@ class Messages:
 
 
 def _twin(taken: Taken) -> Taken:
-    """The same message under another id."""
+    """Return the same message under another id."""
     head, tail = taken.id[:-1], taken.id[-1:]
     return replace(taken, id=head + ("1" if tail == "0" else "0"))
 
 
 def _elsewhere(taken: Taken) -> Taken:
-    """The same message, to somebody else."""
+    """Return the same message, addressed to another recipient."""
     letter = replace(taken.letter, address="elsewhere." + taken.address)
     return replace(taken, letter=letter)

@@ -210,7 +210,7 @@ class Mistral:
         return read_chat(self.name, model, body)
 
     def render(self, batch: Batch, item: Item, custom_id: str, answered: Said) -> bytes:
-        """Text stands in it as it is: U+2028 and its like end no line."""
+        """Render a line without escaping, so U+2028 and similar characters occur as such."""
         number = self.state.digest(f"result {batch.id} {item.custom_id}")
         line: dict[str, Any] = {"id": f"batch-{number[:8]}-{number[8:20]}", "custom_id": custom_id}
         if answered.error is not None:
@@ -249,7 +249,7 @@ def _page(call: Call) -> tuple[int, int]:
 
 
 def _wanted(call: Call, shown: Shown) -> bool:
-    """The filters of a listing. The one by metadata has no known form, so it filters nothing."""
+    """Return whether a job matches the filters. The metadata filter's format is unknown."""
     query = call.query
     status = shown.strange_status or STATUS[shown.stage]
     since = query.get("created_after")

@@ -1,4 +1,4 @@
-"""Mistral's words: request bodies read, files, jobs and answers written."""
+"""Mistral's formats: parse request bodies, render files, jobs and answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATUS = {
     Stage.CANCELED: "CANCELLED",
 }
 
-# Status, type and code of the error envelope; of the codes only two are known.
+# Status, type and code of the error envelope. Only two of the codes are known.
 REFUSALS: dict[Why, tuple[int, str, str | None]] = {
     Why.INVALID: (400, "invalid_request_error", None),
     Why.UNAUTHORIZED: (401, "unauthorized", None),
@@ -43,7 +43,7 @@ FINISHES = {
     Finish.STOP: "stop",
     Finish.LENGTH: "length",
     Finish.FILTERED: "error",
-    # It refuses in words, and nothing else tells.
+    # Mistral refuses in the text only.
     Finish.REFUSED: "stop",
     Finish.FAILED: "error",
     Finish.REASONING_ONLY: "stop",
@@ -60,14 +60,14 @@ REQUEST = {
 
 
 def seconds(at: datetime | None) -> int | None:
-    """An instant as Mistral writes it."""
+    """Format an instant as Mistral does."""
     return None if at is None else int(at.timestamp())
 
 
 def write_error(
     status: int, kind: str, code: str | None, message: str, param: str | None = None
 ) -> dict[str, Any]:
-    """The envelope of a refusal; a key that is not valid has one of its own."""
+    """Render the envelope of a refusal. An invalid key has its own format."""
     if status == 401:
         return {"detail": "Unauthorized"}
     return {
@@ -81,13 +81,13 @@ def write_error(
 
 
 def write_refusal(refused: Refused) -> tuple[int, dict[str, Any]]:
-    """The status and the body of a refusal."""
+    """Return the status and the body of a refusal."""
     status, kind, code = REFUSALS[refused.why]
     return status, write_error(status, kind, code, refused.message, refused.param)
 
 
 def write_file(file: File) -> dict[str, Any]:
-    """A file object."""
+    """Render a file object."""
     kinds = {"output": "batch_result", "error": "batch_error"}
     made = file.name.rpartition("_")[2].removesuffix(".jsonl")
     is_made = file.batch_id is not None
@@ -109,7 +109,7 @@ def write_file(file: File) -> dict[str, Any]:
 
 
 def write_job(shown: Shown, outputs: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """A batch job; *outputs* are its results where they were asked for."""
+    """Render a batch job; *outputs* are its results, if requested."""
     batch = shown.batch
     ended = shown.entered(shown.stage) if shown.stage.is_over else None
     problems = Counter(problem.message for problem in shown.problems)
@@ -140,7 +140,7 @@ def write_job(shown: Shown, outputs: list[dict[str, Any]] | None) -> dict[str, A
 
 
 def find_wrong(body: Any) -> str | None:
-    """The first thing in a chat request that the API does not take, and why."""
+    """Return the API's error for the first invalid field of a chat request."""
     if not isinstance(body, dict):
         return "body: Input should be an object"
     strange = sorted(set(body) - REQUEST)
@@ -157,7 +157,7 @@ def find_wrong(body: Any) -> str | None:
 
 
 def read_chat(provider: str, model: str, body: Mapping[str, Any]) -> Prompt:
-    """What a body for /v1/chat/completions asks."""
+    """Parse a body for /v1/chat/completions."""
     instructions: list[str] = []
     inputs: list[str] = []
     for message in body["messages"]:
@@ -169,7 +169,7 @@ def read_chat(provider: str, model: str, body: Mapping[str, Any]) -> Prompt:
         model,
         tuple(inputs),
         "\n".join(instructions),
-        # The client writes schema_definition in Python and schema on the wire.
+        # The client's schema_definition is named schema on the wire.
         form.get("schema"),
         body.get("max_tokens"),
         body,
@@ -186,7 +186,7 @@ def _texts(content: Any) -> list[str]:
 
 
 def write_chat(name: str, said: Said, now: datetime) -> dict[str, Any]:
-    """A chat completion."""
+    """Render a chat completion."""
     message = {"role": "assistant", "content": _content(said), "tool_calls": None, "prefix": False}
     written: dict[str, Any] = {
         "id": name,
@@ -223,7 +223,7 @@ def _content(said: Said) -> str | list[dict[str, Any]]:
 
 
 def write_item_error(error: ItemError) -> dict[str, Any]:
-    """What stands in a line for an item that failed: an answer that says no, or no answer."""
+    """Render the line of a failed item: an error response, or no response."""
     body = write_error(error.status, error.code, None, error.message)
     if error.status >= 500:
         return {"response": None, "error": body}

@@ -13,7 +13,7 @@ from holdfast_simulator.blob import Blob
 
 
 class Stage(StrEnum):
-    """How far a batch is. A provider with fewer words says one for several."""
+    """The progress of a batch. Providers with fewer statuses map several stages to one."""
 
     VALIDATING = "validating"
     RUNNING = "running"
@@ -41,27 +41,27 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class BatchRules:
-    """How a provider treats batches, as far as the simulator needs it."""
+    """How a provider treats batches."""
 
     max_items: int = 50_000
     max_bytes: int = 200 * 1024 * 1024
-    # After this a batch is ended as it is; None: it runs until it is done.
+    # The batch expires after this time; None: it runs until it is done.
     window: timedelta | None = timedelta(hours=24)
-    # An expired batch keeps what was finished.
+    # An expired batch keeps its finished results.
     keeps_partial: bool = True
-    # Items that were not run have a line of their own in the results.
+    # Items that were not run have a line in the results.
     tells_not_run: bool = True
-    # Failed items are in a second file.
+    # Failed items are in a separate file.
     has_error_file: bool = True
-    # The second file is there even when it is empty.
+    # The error file exists even if it is empty.
     always_error_file: bool = False
-    # Bad lines fail the whole batch; otherwise only themselves, when they are executed.
+    # Bad lines fail the whole batch; otherwise each fails alone when it is executed.
     validates: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a batch's input is not accepted; line None means all of it."""
+    """Why the input of a batch is rejected; line None means the whole input."""
 
     code: str
     message: str
@@ -90,7 +90,7 @@ class Item:
 
 @dataclass(slots=True)
 class File:
-    """A file at a provider, uploaded or made by a batch."""
+    """A file at a provider, uploaded or written by a batch."""
 
     id: str
     account: str
@@ -99,10 +99,10 @@ class File:
     blob: Blob
     created_at: datetime
     expires_at: datetime | None = None
-    # Before this nobody finds it, though it is there.
+    # Requests do not find the file before this time.
     visible_at: datetime | None = None
     batch_id: str | None = None
-    # What else a provider keeps with it: mime type, display name …
+    # Other stored values: MIME type, display name …
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -112,7 +112,7 @@ class File:
 
 @dataclass(slots=True)
 class Batch:
-    """A batch as it truly is; clients see it as :class:`Shown`."""
+    """The real state of a batch; clients see :class:`Shown`."""
 
     id: str
     provider: str
@@ -121,18 +121,18 @@ class Batch:
     created_at: datetime
     input: Blob
     endpoint: str = ""
-    # None where the input came with the create.
+    # None if the input was sent inline.
     file_id: str | None = None
     name: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
     expires_at: datetime | None = None
-    # Whatever else the create said and the provider repeats.
+    # Other values of the create request that the provider returns.
     extra: dict[str, Any] = field(default_factory=dict)
     stage: Stage = Stage.VALIDATING
     # When each stage was entered.
     times: dict[Stage, datetime] = field(default_factory=dict)
     starts: array[int] = field(default_factory=lambda: array("Q"))
-    # Executed, successfully or not; of these the ones that failed; ended without being executed.
+    # Items executed, items that failed, and items that ended without being executed.
     done: int = 0
     failed: int = 0
     not_run: int = 0
@@ -143,14 +143,14 @@ class Batch:
     problems: list[Problem] = field(default_factory=list)
     output: File | None = None
     errors: File | None = None
-    # Names of the faults that hold for this batch, with their options, and the items they hit.
+    # The faults of this batch with their options, and the items that they affect.
     faults: dict[str, dict[str, Any]] = field(default_factory=dict)
     picks: dict[str, Any] = field(default_factory=dict)
-    # Lines of results before they are put out, and which item each line of the first is of.
+    # Result lines before they are published, and the item of each line of the first file.
     written: Blob = field(default_factory=Blob)
     written_errors: Blob = field(default_factory=Blob)
     order: array[int] = field(default_factory=lambda: array("Q"))
-    # Belongs to somebody else in the same account.
+    # Belongs to another user of the same account.
     is_foreign: bool = False
 
     @property
@@ -162,28 +162,28 @@ class Batch:
         return self.done - self.failed
 
     def line(self, index: int) -> bytes:
-        """The bytes of one line of the input, without its newline."""
+        """Return the bytes of one input line, without its newline."""
         start, stop = self.starts[index], self.starts[index + 1]
         return self.input.read(start, stop - start).rstrip(b"\r\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A batch as a client is shown it; a router renders this and nothing of the batch's state."""
+    """A batch as a client sees it. Routers render only this, not the batch's state."""
 
     batch: Batch
     stage: Stage
-    # A status word that no client knows; it is said as it stands.
+    # An unknown status word, rendered unchanged.
     strange_status: str | None
-    # What the client called it, where the provider has names or metadata; altered by faults.
+    # The client's name for the batch, from its display name or metadata; faults may alter it.
     name: str
     metadata: Mapping[str, str] | None
     total: int
     succeeded: int
     failed: int
-    # Canceled or expired before they were executed.
+    # Items canceled or expired before they were executed.
     not_run: int
-    # None: there is none. "": there is none, and this is how it is said.
+    # None: no output file. "": no output file, rendered as an empty id.
     output_id: str | None
     error_id: str | None
     problems: tuple[Problem, ...]
@@ -193,7 +193,7 @@ class Shown:
         return max(0, self.total - self.succeeded - self.failed - self.not_run)
 
     def entered(self, stage: Stage) -> datetime | None:
-        """When a stage was entered, if it was by what is shown."""
+        """Return when a stage was entered, according to what is shown."""
         at = self.batch.times.get(stage)
         return None if at is not None and not self._reached(stage) else at
 
@@ -206,7 +206,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class BatchPage:
-    """A part of a listing."""
+    """One page of a listing."""
 
     batches: tuple[Shown, ...]
     has_more: bool

@@ -1,4 +1,4 @@
-"""Forms with a file in them, read piece by piece: the file may be as large as a batch may be."""
+"""Multipart forms with a file, parsed in pieces: the file may be as large as a batch input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILENAME = re.compile(r'\bfilename="([^"]*)"')
 
 
 class Form:
-    """The fields of a form, and its one file."""
+    """The fields and the single file of a form."""
 
     def __init__(self) -> None:
         self.fields: dict[str, str] = {}
@@ -21,12 +21,12 @@ class Form:
 
 
 def read_form(call: Call) -> Form:
-    """The multipart/form-data body of a call; Refused(INVALID) if it is none."""
+    """Parse a multipart/form-data body. Raises Refused(INVALID) if it is not one."""
     kind = call.headers.get("content-type", "")
     found = re.search(r'boundary="?([^";]+)"?', kind)
     if not kind.startswith("multipart/form-data") or found is None:
         raise Refused(Why.INVALID, "The request must be multipart/form-data.")
-    # Every boundary but the first comes after a line end; so the first gets one, too.
+    # All boundaries but the first follow a line end, so one is put before the first.
     mark = b"\r\n--" + found.group(1).encode()
     form = Form()
     body = call.body
@@ -57,7 +57,7 @@ def _add(form: Form, head: str, body: Blob, start: int, end: int) -> None:
 
 
 def _find(body: Blob, mark: bytes, start: int) -> int:
-    """Where *mark* is from *start* on, also across pieces; -1 if nowhere."""
+    """Return the position of *mark* from *start* on, also across pieces; -1 if not found."""
     tail = b""
     at = start
     for piece in body.pieces(start):

@@ -25,7 +25,7 @@ from holdfast_simulator.prompt import ItemError, NotRun, Prompt, Said
 from holdfast_simulator.state import SimulatorState
 
 ENDPOINTS = ("/v1/responses", "/v1/chat/completions")
-# Seconds for which a file may be kept, and the pairs of metadata.
+# Minimum and maximum file expiry in seconds, and the limits of metadata.
 EXPIRY = (3600, 2_592_000)
 PAIRS, KEY, VALUE = 16, 64, 512
 
@@ -166,11 +166,11 @@ class OpenAI:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """The endpoints that a batch may be for."""
+        """Return the endpoints that a batch may target."""
         return ENDPOINTS
 
     def write_batch(self, shown: Shown) -> dict[str, Any]:
-        """A batch as this provider writes it."""
+        """Render a batch."""
         return write_batch(shown)
 
     def list(self, call: Call) -> Answer:
@@ -234,7 +234,7 @@ class OpenAI:
     # -- items
 
     def read(self, batch: Batch, number: int, line: bytes) -> Item:
-        # The simulator takes no byte-order mark, as the providers do not.
+        # Like the providers, the simulator rejects a byte-order mark.
         try:
             found = json.loads(line.decode())
         except ValueError:
@@ -261,7 +261,7 @@ class OpenAI:
         return Item(custom_id, body["model"], body)
 
     def is_same_endpoint(self, url: str, endpoint: str) -> bool:
-        """Whether a line's url is the endpoint of its batch."""
+        """Return whether a line's url is the endpoint of its batch."""
         return url == endpoint
 
     def prompt(self, model: str, body: Mapping[str, Any]) -> Prompt:
@@ -295,9 +295,9 @@ class OpenAI:
 
 
 class Azure(OpenAI):
-    """``AzureOpenAI(azure_endpoint=simulator.url("azure"))``, or OpenAI with ``/openai/v1`` behind.
+    """``AzureOpenAI(azure_endpoint=simulator.url("azure"))``, or OpenAI plus ``/openai/v1``.
 
-    Its batches run until they are done; the error file is always there; ids may be "".
+    Batches run until they are done, the error file always exists, and ids may be "".
     """
 
     name = "azure"

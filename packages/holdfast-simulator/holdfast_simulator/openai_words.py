@@ -1,4 +1,4 @@
-"""OpenAI's words: request bodies read, batches, files and answers written."""
+"""OpenAI's formats: parse request bodies, render batches, files and answers."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ REFUSALS: dict[Why, tuple[int, str, str | None]] = {
 
 
 def seconds(at: datetime | None) -> int | None:
-    """An instant as OpenAI writes it."""
+    """Format an instant as OpenAI does."""
     return None if at is None else int(at.timestamp())
 
 
 def write_file(file: File) -> dict[str, Any]:
-    """A file object."""
+    """Render a file object."""
     return {
         "object": "file",
         "id": file.id,
@@ -61,7 +61,7 @@ def write_file(file: File) -> dict[str, Any]:
 
 
 def write_batch(shown: Shown) -> dict[str, Any]:
-    """A batch object, as it was recorded from the live API."""
+    """Render a batch object in the format recorded from the live API."""
     batch = shown.batch
     problems = [
         {"code": item.code, "line": item.line, "message": item.message, "param": item.param}
@@ -89,7 +89,7 @@ def write_batch(shown: Shown) -> dict[str, Any]:
         "request_counts": {
             "total": shown.total,
             "completed": shown.succeeded,
-            # Items that expired or were canceled stand in the error file, so they count as failed.
+            # Expired and canceled items are in the error file, so they count as failed.
             "failed": shown.failed + shown.not_run,
         },
         "metadata": None if shown.metadata is None else dict(shown.metadata) or None,
@@ -108,7 +108,7 @@ def write_batch(shown: Shown) -> dict[str, Any]:
 
 
 def read_responses(provider: str, model: str, body: Mapping[str, Any]) -> Prompt:
-    """What a body for /responses asks."""
+    """Parse a body for /responses."""
     given = body.get("input", "")
     turns = [{"role": "user", "content": given}] if isinstance(given, str) else given
     instructions, inputs = _turns(turns)
@@ -125,7 +125,7 @@ def read_responses(provider: str, model: str, body: Mapping[str, Any]) -> Prompt
 
 
 def read_chat(provider: str, model: str, body: Mapping[str, Any]) -> Prompt:
-    """What a body for /chat/completions asks."""
+    """Parse a body for /chat/completions."""
     instructions, inputs = _turns(body.get("messages") or [])
     form = (body.get("response_format") or {}).get("json_schema") or {}
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
@@ -133,7 +133,7 @@ def read_chat(provider: str, model: str, body: Mapping[str, Any]) -> Prompt:
 
 
 def _turns(turns: Any) -> tuple[str, tuple[str, ...]]:
-    """The standing instructions, and the parts of what the user says."""
+    """Return the instructions and the parts of the user's messages."""
     instructions: list[str] = []
     inputs: list[str] = []
     for turn in turns if isinstance(turns, list) else []:
@@ -149,7 +149,7 @@ def _turns(turns: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def write_response(name: str, said: Said, now: datetime) -> dict[str, Any]:
-    """A response object; *name* is what its ids are made of."""
+    """Render a response object; *name* is the base of its ids."""
     status, error, reason = "completed", None, None
     match said.finish:
         case Finish.LENGTH:
@@ -214,7 +214,7 @@ CHAT_FINISH = {Finish.LENGTH: "length", Finish.FILTERED: "content_filter"}
 
 
 def write_chat(name: str, said: Said, now: datetime) -> dict[str, Any]:
-    """A chat completion."""
+    """Render a chat completion."""
     is_refused = said.finish is Finish.REFUSED
     content = None if is_refused or said.finish is Finish.REASONING_ONLY else said.text
     message: dict[str, Any] = {

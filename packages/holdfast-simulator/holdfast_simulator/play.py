@@ -1,4 +1,4 @@
-"""How a fault turns one exchange: what is done, what is answered, and how the connection ends."""
+"""Apply a fault to one exchange: the effect, the answer, and the end of the connection."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ PAGE = (
 
 
 class End(StrEnum):
-    """How the connection goes on."""
+    """What happens to the connection after the answer."""
 
     SEND = "send"
-    # The answer is sent up to a point, and then the connection ends.
+    # Part of the answer is sent, then the connection is closed.
     CUT = "cut"
-    # The answer is sent up to a point, and then nothing comes.
+    # Part of the answer is sent, then nothing more.
     STALL = "stall"
     RESET = "reset"
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What becomes of an exchange."""
+    """The outcome of an exchange."""
 
     answer: Answer
     end: End = End.SEND
-    # How much of the body goes out before a cut or a stall.
+    # The share of the body that is sent before a cut or a stall.
     share: float = 0.0
     seconds: float = 0.0
     is_chunked: bool = False
@@ -65,7 +65,7 @@ def play(
     call: Call,
     process: Callable[[], Answer],
 ) -> Ending:
-    """One exchange: *process* does what was asked for and says what the provider answers."""
+    """Play one exchange: *process* executes the request and returns the provider's answer."""
     if rule is None:
         return Ending(process())
     options = rule.options

@@ -1,6 +1,6 @@
-"""Postmark in the simulator: sending, and finding what was sent by its metadata.
+"""Postmark in the simulator: sending, and lookup by metadata.
 
-It knows no idempotency key: what is sent twice goes out twice. It can be asked instead.
+Postmark has no idempotency keys: a repeated request sends twice. Senders use lookups instead.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from holdfast_simulator.exchange import Answer, Call, Op, Refused, Route, Why
 from holdfast_simulator.messages import ReceivedMessage, Taken
 from holdfast_simulator.state import SimulatorState
 
-# As long as messages are kept unless the account says otherwise.
+# The default retention of messages.
 RETENTION = timedelta(days=45)
-# Dates in questions and answers are in this zone.
+# The time zone of dates in requests and answers.
 ZONE = ZoneInfo("America/New_York")
 PAGE = 500
 
@@ -125,7 +125,7 @@ class Postmark:
 
 
 def _metadata(given: Any) -> dict[str, str]:
-    """Up to ten fields: names of 20 characters, values of 80."""
+    """Return the metadata: up to ten fields, names of 20 characters, values of 80."""
     if not isinstance(given, dict) or len(given) > 10:
         raise Refused(Why.INVALID, "Metadata is an object of at most ten fields.")
     for name, value in given.items():
@@ -135,7 +135,7 @@ def _metadata(given: Any) -> dict[str, str]:
 
 
 def _token(metadata: Mapping[str, str]) -> str:
-    """The field of that name, or the only one."""
+    """Return the field with the token's name, or the only field."""
     return metadata.get("token") or (next(iter(metadata.values())) if len(metadata) == 1 else "")
 
 

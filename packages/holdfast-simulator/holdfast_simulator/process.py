@@ -1,4 +1,4 @@
-"""How batches are processed while time passes: validate, execute item by item, put results out."""
+"""Batch processing as time passes: validate, execute item by item, publish the results."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from holdfast_simulator.exchange import Router
     from holdfast_simulator.state import SimulatorState
 
-# A provider stops counting at some point, too.
+# Providers also stop counting at some point.
 MOST_PROBLEMS = 100
 
 
 def advance(state: SimulatorState, batch: Batch, until: datetime) -> None:
-    """Bring one batch to where it is at *until*, through every stage on the way."""
+    """Advance one batch to its state at *until*, through every stage."""
     while not batch.stage.is_over:
         before = batch.stage
         match before:
@@ -46,12 +46,12 @@ def _enter(batch: Batch, stage: Stage, at: datetime) -> None:
 
 
 def _ends(batch: Batch, seconds: float) -> datetime:
-    """When the present stage is over by its length."""
+    """Return when the current stage ends."""
     return batch.times[batch.stage] + timedelta(seconds=seconds)
 
 
 def _expires(batch: Batch, until: datetime, instead_of: datetime) -> bool:
-    """Whether the window ends before the stage does, and by now."""
+    """Return whether the window ends before the stage does and is over by now."""
     return (
         batch.expires_at is not None
         and batch.expires_at <= until
@@ -71,7 +71,7 @@ def _validating(state: SimulatorState, batch: Batch, until: datetime) -> None:
         batch.starts = batch.input.line_starts()
         _finish(state, batch, Stage.EXPIRED, batch.expires_at)
     elif end <= until:
-        # By then, and not by now: the input may have gone in the meantime.
+        # Evaluate at the end of the stage: the input may have been deleted since.
         with state.standing_at(end):
             batch.problems = _problems(state, batch)
         if batch.problems:
@@ -82,7 +82,7 @@ def _validating(state: SimulatorState, batch: Batch, until: datetime) -> None:
 
 
 def _problems(state: SimulatorState, batch: Batch) -> list[Problem]:
-    """What is wrong with the input, as the provider finds it."""
+    """Return the problems of the input as the provider reports them."""
     router = state.routers[batch.provider]
     if batch.file_id is not None and not state.has_file(batch.account, batch.file_id):
         return [Problem("file_not_found", f"The input file {batch.file_id} does not exist.")]
@@ -113,7 +113,7 @@ def _problems(state: SimulatorState, batch: Batch) -> list[Problem]:
 
 
 def _invalid_lines(batch: Batch, fault: Mapping[str, Any]) -> list[Problem]:
-    """The lines that the fault calls wrong: by their numbers, or by a word that they hold."""
+    """Return the lines that the fault marks as invalid, by number or by a word in them."""
     lines = fault["lines"]
     if fault["word"] is not None:
         word = fault["word"].encode()
@@ -152,7 +152,7 @@ def _line_problems(router: Router, batch: Batch) -> list[Problem]:
 
 
 def _running(state: SimulatorState, batch: Batch, until: datetime) -> None:
-    """Items are executed one after the other, at equal distances."""
+    """Execute items one after the other, at equal intervals."""
     seconds = state.pace.running
     began = batch.times[Stage.RUNNING]
     end = _ends(batch, seconds)
@@ -168,7 +168,7 @@ def _running(state: SimulatorState, batch: Batch, until: datetime) -> None:
     if becomes is Stage.CANCELING and batch.done >= stop:
         _enter(batch, Stage.CANCELING, min(until, end))
     elif batch.expires_at is not None and until >= batch.expires_at:
-        # What the window cuts off is expired; what is done by then is put out as usual.
+        # Items after the end of the window expire; finished items are published as usual.
         if batch.done < batch.total:
             _finish(state, batch, Stage.EXPIRED, batch.expires_at)
         else:
@@ -178,7 +178,7 @@ def _running(state: SimulatorState, batch: Batch, until: datetime) -> None:
 
 
 def _stop(batch: Batch) -> tuple[int, Stage | None]:
-    """How many items are executed at most, and what the batch becomes then."""
+    """Return how many items are executed at most, and the state of the batch then."""
     if "expired_nothing" in batch.faults:
         return 0, Stage.EXPIRED
     for name, stage in (("expired_partial", Stage.EXPIRED), ("canceled_partial", Stage.CANCELING)):
@@ -203,7 +203,7 @@ def _execute_one(state: SimulatorState, router: Router, batch: Batch, index: int
     try:
         item = router.read(batch, index + 1, batch.line(index))
     except BadLine as bad:
-        # Only where a bad line fails alone, and then it may have no name.
+        # Only for providers where a bad line fails alone; it may have no name.
         item = Item("", batch.model, {})
         said = Said(error=ItemError(400, bad.code, bad.message), model=batch.model)
     else:
@@ -249,7 +249,7 @@ def _count(batch: Batch, said: Said) -> None:
 
 
 def _picks(state: SimulatorState, batch: Batch) -> dict[str, Any]:
-    """Which items each fault of the batch hits, drawn once."""
+    """Return the items that each fault of the batch affects, drawn once."""
     found: dict[str, Any] = {}
     for name, options in batch.faults.items():
         rng = random.Random(state.digest(f"pick {batch.id} {name}"))
@@ -290,7 +290,7 @@ def _canceling(state: SimulatorState, batch: Batch, until: datetime) -> None:
 
 
 def _finish(state: SimulatorState, batch: Batch, stage: Stage, at: datetime) -> None:
-    """Put the results out and end the batch."""
+    """Publish the results and end the batch."""
     router = state.routers[batch.provider]
     with state.standing_at(at):
         _put_out(state, router, batch, stage, at)
@@ -319,7 +319,7 @@ def _put_out(
 
 
 def _file(state: SimulatorState, batch: Batch, kind: str, blob: Blob, at: datetime) -> File:
-    """A file of results, under the name that the router gives such files."""
+    """Create a result file with the router's file name."""
     router = state.routers[batch.provider]
     file_id = router.new_file_id()
     seconds = batch.extra.get("output_expires_after")

@@ -1,4 +1,4 @@
-"""What a model is asked and what it says, in words that all providers share."""
+"""Prompts and completions in a provider-independent form."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-# The sentence by which Holdfast asks for an echo; any model would follow it.
+# Holdfast's instruction to echo a value, which any model would follow.
 ECHO = re.compile(r'Set "(\w+)" in your answer to "([^"]*)"')
-# And the one before it, where the answer would be plain text without an echo.
+# The preceding instruction, for requests that would have a plain text answer without an echo.
 TEXT = re.compile(r'Put your answer into "(\w+)"\. Set "')
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A request to a model, with the provider's own body."""
+    """A request to a model, with the provider's original body."""
 
     provider: str
     model: str
@@ -32,7 +32,7 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """The text of this request."""
+        """Return the text of this request."""
         return "\n".join(self.inputs)
 
 
@@ -43,16 +43,16 @@ class Finish(StrEnum):
     LENGTH = "length"
     FILTERED = "filtered"
     REFUSED = "refused"
-    # 200, and inside it the model's side failed.
+    # Status 200 with a model failure inside.
     FAILED = "failed"
     REASONING_ONLY = "reasoning_only"
-    # The answer comes in several messages or parts; the text is the last one's.
+    # The answer has several messages or parts; the last one contains the text.
     SEVERAL = "several"
 
 
 @dataclass(frozen=True, slots=True)
 class ItemError:
-    """An item that failed: an HTTP status and the provider's error code."""
+    """The error of a failed item: an HTTP status and the provider's error code."""
 
     status: int
     code: str
@@ -60,7 +60,7 @@ class ItemError:
 
 
 class NotRun(StrEnum):
-    """Why an item was not executed at all."""
+    """Why an item was not executed."""
 
     EXPIRED = "expired"
     CANCELED = "canceled"
@@ -74,33 +74,33 @@ class Said:
     finish: Finish = Finish.STOP
     error: ItemError | None = None
     not_run: NotRun | None = None
-    # None: an estimate from the lengths.
+    # None: estimated from the text lengths.
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int = 0
     reasoning_tokens: int = 0
-    # None: the model that was asked for.
+    # None: the requested model.
     model: str | None = None
     hides_usage: bool = False
 
     @property
     def is_billed(self) -> bool:
-        """True if it was executed. Errors and items that did not run are not billed.
+        """Return True if it was executed. Errors and items that did not run are not billed.
 
-        Nor are internal errors of the provider without usage.
+        Internal provider errors without usage are not billed either.
         """
         failed = self.finish is Finish.FAILED and self.hides_usage
         return self.error is None and self.not_run is None and not failed
 
 
 Responder = Callable[[Prompt], "Said | str | Mapping[str, Any]"]
-"""Answers one request: a text, an object (sent as JSON), or a whole :class:`Said`."""
+"""Answers one request with a text, an object (sent as JSON), or a complete :class:`Said`."""
 
 
 def respond(prompt: Prompt) -> Said:
-    """The default responder: it repeats the prompt.
+    """Repeat the prompt: the default responder.
 
-    With a schema it returns an object that matches the schema.
+    For a request with a schema, return an object that matches the schema.
     """
     if prompt.schema is None:
         return Said(f"Answer to: {prompt.text}")
@@ -109,19 +109,19 @@ def respond(prompt: Prompt) -> Said:
 
 
 def completion_of(answer: Said | str | Mapping[str, Any], prompt: Prompt) -> Said:
-    """What a responder returned, as a :class:`Said`; an object repeats what it was asked to."""
+    """Convert a responder's return value to a :class:`Said`. Objects get the requested echo."""
     if isinstance(answer, Said):
         return answer
     echoes = {} if prompt.schema is None else dict(ECHO.findall(prompt.text))
     if isinstance(answer, str):
-        # A text is put where it was asked for: into the one field beside the echo.
+        # A text goes into the requested field beside the echo.
         field = TEXT.search(prompt.text) if echoes else None
         return Said(answer if field is None else _json({field[1]: answer, **echoes}))
     return Said(_json({**echoes, **answer}))
 
 
 def fill_in(prompt: Prompt, answered: Said) -> Said:
-    """An answer with its model and its tokens: about four bytes each, and some for form."""
+    """Fill in the model and the tokens: about four bytes per token, plus overhead."""
     spoken = len(answered.text.encode()) // 4 + 1 + answered.reasoning_tokens
     asked = (len(prompt.instructions.encode()) + len(prompt.text.encode())) // 4 + 8
     return replace(
@@ -137,7 +137,7 @@ def _json(value: Any) -> str:
 
 
 def _fit(schema: Mapping[str, Any], text: str, echoes: Mapping[str, str]) -> Any:
-    """A value that fits a JSON schema, or Gemini's dialect of one."""
+    """Return a value that matches a JSON schema or Gemini's schema dialect."""
     if "const" in schema:
         return schema["const"]
     if schema.get("enum"):

@@ -1,4 +1,4 @@
-"""Resend in the simulator: sending under an idempotency key, and asking by its own id."""
+"""Resend in the simulator: sending with an idempotency key, and lookup by id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast_simulator.exchange import Answer, Call, Op, Refused, Route, Why
 from holdfast_simulator.messages import ReceivedMessage, Taken
 from holdfast_simulator.state import SimulatorState
 
-# For so long the same key is taken once.
+# How long an idempotency key is remembered.
 WINDOW = timedelta(hours=24)
 LONGEST_KEY = 256
 PAGE = 100

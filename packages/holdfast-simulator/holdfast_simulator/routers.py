@@ -1,4 +1,4 @@
-"""Who is mounted in the simulator, by the name that faults and URLs use."""
+"""The simulated services, by the name that faults and URLs use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every fault that can be played, by number, name, and what it does."""
+"""All faults of model providers, by number, name and effect."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any
 
 
 class Moment(StrEnum):
-    """When a fault is looked for."""
+    """When a fault is evaluated."""
 
-    # A request has come in; the fault decides how it is answered.
+    # A request arrived; the fault decides how it is answered.
     EXCHANGE = "exchange"
-    # A file has been stored.
+    # A file was stored.
     UPLOADED = "uploaded"
-    # A batch has been created; the fault stays with it.
+    # A batch was created; the fault stays with it.
     CREATED = "created"
-    # Batches are listed, and the listing is cut into pages.
+    # Batches are listed and paginated.
     LISTED = "listed"
     PAGED = "paged"
-    # A message has been taken; the fault stays with it.
+    # A message was accepted; the fault stays with it.
     TAKEN = "taken"
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A fault. Its *options* are all it takes, with their defaults."""
+    """A fault. *options* lists its options with their defaults."""
 
     number: int
     name: str
     moment: Moment
     summary: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    # What it is aimed at unless a rule says otherwise; "" where only its moment counts.
+    # The default target operation; "" if only the moment matters.
     op: str = ""
 
 
-# Which items of a batch a fault hits: these, or so many, or this share; drawn from the seed.
+# The items of a batch that a fault affects: by list, count or share, drawn from the seed.
 PICK: Mapping[str, Any] = {"items": None, "count": 1, "share": None}
 
 
@@ -183,7 +183,7 @@ RESULTS = (
     _created(58, "odd_usage", "usage missing or huge, or other_model", variant="missing", **PICK),
 )
 
-# Not among the 58: what every provider does every day.
+# Beyond the 58: ordinary behaviour of every provider.
 ITEMS = (_created(59, "item_error", "an item fails", status=500, code="server_error", **PICK),)
 
 SCRIPTS: dict[str, Script] = {

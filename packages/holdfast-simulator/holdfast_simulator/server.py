@@ -1,4 +1,4 @@
-"""The HTTP server. Routers answer the requests; faults cut answers off."""
+"""The HTTP server. Routers answer the requests; faults truncate answers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from holdfast_simulator.message_scripts import MESSAGE_SCRIPTS
 from holdfast_simulator.play import NOTHING, End, Ending, play
 from holdfast_simulator.state import SimulatorState
 
-# How often a stalled connection looks whether somebody is still there.
+# Seconds between checks whether the client of a stalled connection is still there.
 LOOK = 0.02
-# Headers by which a sender names its message; a fault can be aimed at what they hold.
+# Headers with the sender's message id; faults can target their values.
 TOKENS = ("idempotency-key", "webhook-id")
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one state. Connections are kept alive, one thread each."""
+    """Serves one state over keep-alive connections, one thread each."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -53,7 +53,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{host!s}:{port}"
 
     def find(self, path: str) -> tuple[Endpoint, str] | None:
-        """The router of a path, and the rest of the path."""
+        """Return the router of a path, and the rest of the path."""
         for router in self.state.endpoints.values():
             if path.startswith(f"{router.prefix}/"):
                 return router, path[len(router.prefix) :]
@@ -70,10 +70,10 @@ class Server(ThreadingHTTPServer):
                 self._changed.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's mistake, and nothing is printed."""
+        """Ignore clients that disconnect."""
 
     def close(self) -> None:
-        """Stop serving: every connection ends, and every thread."""
+        """Stop serving and end every connection and thread."""
         self.is_closing.set()
         self.shutdown()
         with self._changed:
@@ -95,16 +95,16 @@ class Handler(BaseHTTPRequestHandler):
     wbufsize = PIECE
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """The journal tells it."""
+        """Log nothing: the journal records requests."""
 
     def __getattr__(self, name: str) -> Any:
-        # The standard library looks for do_GET, do_POST and so on.
+        # The standard library calls do_GET, do_POST and so on.
         if name.startswith("do_"):
             return self._serve
         raise AttributeError(name)
 
     def date_time_string(self, timestamp: float | None = None) -> str:
-        """Dates are the simulator's, so that a client can tell how far off a Retry-After is."""
+        """Return the simulator's time, so that clients can interpret Retry-After dates."""
         return format_datetime(self.server.state.clock.now(), usegmt=True)
 
     def _serve(self) -> None:
@@ -125,7 +125,7 @@ class Handler(BaseHTTPRequestHandler):
         return f"http://{host}" if host else self.server.origin
 
     def _exchange(self, call: Call) -> None:
-        """Everything about one request to a provider, from its first byte to the last answered."""
+        """Handle one request to a provider completely."""
         server = self.server
         found = server.find(call.path)
         if found is None:
@@ -221,7 +221,7 @@ class Handler(BaseHTTPRequestHandler):
     def _send(
         self, answer: Answer, share: float | None = None, *, is_chunked: bool = False
     ) -> None:
-        """Send an answer, or only a share of its body under the head of the whole."""
+        """Send an answer, or part of its body with the headers of the complete answer."""
         pieces = iter([answer.body]) if answer.pieces is None else answer.pieces()
         size = len(answer.body) if answer.pieces is None else answer.size
         is_chunked = is_chunked or size is None
@@ -251,22 +251,22 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"\r\n")
 
     def _reset(self) -> None:
-        """End the connection without a goodbye: the client's side sees a reset."""
+        """Close the connection so that the client sees a reset."""
         self.close_connection = True
         no_linger = struct.pack("ii", 1, 0)
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
-        # The socket ends when its two files do, right after this request.
+        # The socket closes with its two files, right after this request.
         self.connection.close()
 
     def _stall(self, seconds: float) -> None:
-        """Say nothing until the client goes, the time is over, or the simulator ends."""
+        """Send nothing until the client disconnects, the time is over, or the simulator closes."""
         end = time.monotonic() + seconds
         self.connection.settimeout(LOOK)
         while time.monotonic() < end and not self.server.is_closing.is_set():
             try:
                 if not self.connection.recv(1, socket.MSG_PEEK):
                     return
-                # It sends more without waiting; that is not being gone.
+                # The client sent more data, so it is still connected.
                 self.server.is_closing.wait(LOOK)
             except TimeoutError:
                 continue
@@ -290,7 +290,7 @@ def _answer(
     rule: Rule | None,
     defects: list[str],
 ) -> Ending:
-    """Let the router answer, as the fault has it, while nobody else changes the state."""
+    """Let the router answer under the state's lock, with the fault applied."""
 
     def process() -> Answer:
         try:
@@ -304,7 +304,7 @@ def _answer(
         except Refused as refused:
             return router.refuse(refused)
         except Exception as exc:
-            # A responder's or a router's: the client gets a 500, and the journal says what it was.
+            # A responder or router bug: the client gets a 500, and the journal records the error.
             defects.append(f"{type(exc).__qualname__}: {exc}")
             return router.refuse(Refused(Why.SERVER_ERROR, "The simulator has a defect."))
 
@@ -318,7 +318,7 @@ def _answer(
 
 
 def _first(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """The first *size* bytes."""
+    """Yield the first *size* bytes."""
     for piece in pieces:
         if size <= 0:
             return

@@ -1,4 +1,4 @@
-"""How a batch is shown, and how listings are cut into pages: faithfully, unless a fault says so."""
+"""Views of batches and pagination of listings, with faults applied."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Faulty = Mapping[str, Mapping[str, Any]]
 
 
 def show(batch: Batch, listing: Faulty | None = None, *, asked_for: bool = False) -> Shown:
-    """What a client is shown: asked for by its id, or in a listing with the faults of that."""
+    """Return the client's view of a batch, fetched by id or listed, with faults applied."""
     faults = batch.faults
     stage = batch.stage
     strange = None
@@ -38,7 +38,7 @@ def show(batch: Batch, listing: Faulty | None = None, *, asked_for: bool = False
 
 
 def _goes_back(batch: Batch) -> bool:
-    """The first look shows the end, the next ones do not, and then it stays."""
+    """Return whether this view goes back: the first shows the end, the next ones do not."""
     fault = batch.faults.get("status_regresses")
     if fault is None:
         return False
@@ -73,11 +73,11 @@ def _metadata(batch: Batch, listing: Faulty) -> Mapping[str, str] | None:
 def cut(
     listed: list[Shown], limit: int, after: str | None, before: str | None, faults: Faulty
 ) -> BatchPage:
-    """One page of a listing."""
+    """Return one page of a listing."""
     ids = [shown.batch.id for shown in listed]
     start = ids.index(after) + 1 if after in ids else 0
     stop = ids.index(before) if before in ids else len(listed)
-    # In front of a batch means next to it, not at the far end.
+    # The page directly before the batch, not the first page.
     if before in ids and after is None:
         start = max(0, stop - limit)
     part = listed[start:stop]

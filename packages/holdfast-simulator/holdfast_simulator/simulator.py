@@ -1,4 +1,4 @@
-"""The simulator: one state, served over HTTP, with the functions that tests use."""
+"""The simulator: one state, served over HTTP, with an interface for tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Slack in the simulator: posting to a channel, and reading back what stands in it.
+"""Slack in the simulator: posting to a channel, and reading its history.
 
-A refusal is an answer with status 200 and ``"ok": false``, as Slack has it.
+As at Slack, a refusal has status 200 and ``"ok": false``.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Slack:
     def history(self, call: Call) -> Answer:
         given = {**call.query, **(_arguments(call) if call.method == "POST" else {})}
         wanted = str(given.get("channel", ""))
-        # Posting takes a name; reading back takes only the id that posting answered with.
+        # Posting accepts a name. Reading requires the id that posting returned.
         if not wanted or self._channel_id(wanted) != wanted:
             raise Refused(Why.NOT_FOUND, "no such channel")
         limit = str(given.get("limit", "100"))
@@ -110,12 +110,12 @@ class Slack:
         return Answer.from_json(answer)
 
     def _new_ts(self) -> str:
-        """The seconds, and six digits that tell two messages of one second apart."""
+        """Return a timestamp: seconds, and six digits that distinguish messages within a second."""
         number = self.state.messages.next_number()
         return f"{int(self.state.now.timestamp())}.{number:06d}"
 
     def _channel_id(self, channel: str) -> str:
-        """An id stays; a name and a person have one of their own."""
+        """Return a channel id unchanged; map names and people to ids."""
         if channel[:1] in "CDG" and channel.isalnum() and channel.isupper():
             return channel
         kind = "D" if channel[:1] == "U" and channel.isalnum() and channel.isupper() else "C"
@@ -123,7 +123,7 @@ class Slack:
 
 
 def _arguments(call: Call) -> dict[str, Any]:
-    """The arguments of a call: JSON, or a form."""
+    """Return the arguments of a call, sent as JSON or as a form."""
     if "json" not in call.headers.get("content-type", ""):
         return dict(parse_qsl(call.body.read().decode()))
     given = call.json
@@ -133,7 +133,7 @@ def _arguments(call: Call) -> dict[str, Any]:
 
 
 def _token(metadata: Any) -> str:
-    """The payload's field of that name, or the only one."""
+    """Return the payload's field with the token's name, or the only field."""
     payload = metadata.get("event_payload") if isinstance(metadata, dict) else None
     if not isinstance(payload, dict):
         return ""

@@ -1,4 +1,4 @@
-"""An SMTP server that delivers nothing: the real protocol, and the faults of those who speak it."""
+"""An SMTP server that delivers nothing. It implements the real protocol and its faults."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SmtpServer:
         self.is_tls = is_tls
         self.users: dict[str, str] = {}
         self.requires_tls = False
-        # Without trustme there is plain SMTP only.
+        # Without trustme, only plain SMTP is available.
         self.context = serving(state.seed) if is_tls or has_trustme() else None
         self.is_closing = threading.Event()
         self._server = _Listener((host, port), self)
@@ -93,7 +93,7 @@ class _Listener(socketserver.ThreadingTCPServer):
         super().__init__(address, _Connection)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        # TLS takes the socket over; by a second handle the connection can still be ended.
+        # TLS wraps the socket; a second handle can still close the connection.
         handle = request.dup()
         with self._changed:
             self._open.add(handle)
@@ -113,7 +113,7 @@ class _Listener(socketserver.ThreadingTCPServer):
             self._changed.wait_for(lambda: not self._open, timeout=5.0)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's mistake, and nothing is printed."""
+        """Ignore clients that disconnect."""
 
 
 class _Connection(socketserver.BaseRequestHandler):

@@ -1,4 +1,4 @@
-"""One SMTP connection, command by command, and what a fault makes of it."""
+"""One SMTP connection, command by command, with faults applied."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ PATH = re.compile(r"(?:FROM|TO):\s*<([^<>]*)>(.*)", re.IGNORECASE)
 
 
 class Over(Exception):
-    """The connection ends here."""
+    """Raised to end the connection."""
 
 
 @dataclass(slots=True)
 class Envelope:
-    """The mail that is being handed over."""
+    """The mail in progress."""
 
     sender: str | None = None
     recipients: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Envelope:
 
 
 class Session:
-    """Reads commands until the client goes or a fault ends it."""
+    """Reads commands until the client disconnects or a fault ends the connection."""
 
     def __init__(self, smtp: SmtpServer, connection: socket.socket) -> None:
         self._smtp = smtp
@@ -67,7 +67,7 @@ class Session:
         }
 
     def run(self) -> None:
-        """Talk until it is over."""
+        """Handle commands until the connection ends."""
         with suppress(Over):
             if self._is_refused(Op.CONNECT, "CONNECT", ""):
                 return
@@ -100,13 +100,13 @@ class Session:
         self._connection.sendall(text.encode())
 
     def _drop(self) -> None:
-        """End without a goodbye: the client's side sees a reset."""
+        """Close the connection so that the client sees a reset."""
         no_linger = struct.pack("ii", 1, 0)
         self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
         raise Over
 
     def _stall(self, seconds: float) -> None:
-        """Say nothing until the time is over or the server ends."""
+        """Send nothing until the time is over or the server closes."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not self._smtp.is_closing.is_set():
             self._smtp.is_closing.wait(LOOK)
@@ -123,7 +123,7 @@ class Session:
         self._has_greeted = True
         self._mail = Envelope()
         can = ["8BITMIME", "SMTPUTF8", "ENHANCEDSTATUSCODES"]
-        # A password is never asked for in the open.
+        # AUTH is offered only under TLS.
         if self._is_tls:
             can.append("AUTH PLAIN LOGIN")
         elif self._smtp.context is not None:
@@ -139,7 +139,7 @@ class Session:
             self._say("454 4.7.0 TLS is not available")
             return
         self._say("220 2.0.0 Go ahead")
-        # What was sent ahead in the open is thrown away with the old file.
+        # Discards plaintext that was sent before the TLS handshake.
         self._in.close()
         self._connection = self._smtp.context.wrap_socket(self._connection, server_side=True)
         self._in = self._connection.makefile("rb")
@@ -218,12 +218,12 @@ class Session:
         self._say("354 End with a dot on a line")
         parts: list[bytes] = []
         size = 0
-        # Only CR LF ends a line: a dot behind a bare LF ends no mail, and was not doubled either.
+        # Only CR LF ends a line. A dot after a bare LF neither ends the mail nor is doubled.
         begins = True
         while (line := self._line()) != b".\r\n" or not begins:
             size += len(line)
             if size <= MOST_BYTES:
-                # A dot that begins a line is doubled on the wire.
+                # A leading dot is doubled on the wire.
                 parts.append(line[1:] if begins and line.startswith(b".") else line)
             begins = line.endswith(b"\r\n")
         mail, self._mail = self._mail, Envelope()
@@ -233,7 +233,7 @@ class Session:
         self._finish(mail, b"".join(parts))
 
     def _finish(self, mail: Envelope, data: bytes) -> None:
-        """The final dot has come: here a mail is taken or not, whatever is said about it."""
+        """Handle the final dot: accept or refuse the mail, independent of the reply."""
         state = self._smtp.state
         with state.lock:
             state.pass_time()
@@ -241,7 +241,7 @@ class Session:
             rule = state.faults.on_exchange(PROVIDER, Op.SEND, "DATA", recipients, data)
             name = "" if rule is None else rule.name
             queue_id = state.new_id("", 10).upper()
-            # A replay on the wire is a mail of its own: nobody here knows a token again.
+            # A replay on the wire counts as another mail: SMTP does not deduplicate.
             times = {"duplicate_on_the_wire": 2}.get(name, 0 if name in BEFORE else 1)
             for number in range(times):
                 with state.messages.under(name):
@@ -259,7 +259,7 @@ class Session:
                 self._say("421 4.3.0 Service is shutting down")
                 raise Over
             case "truncated_answer":
-                # Less than a line, and less than a code: it says nothing.
+                # An incomplete reply code, which carries no information.
                 self._connection.sendall(b"25")
                 raise Over
             case "answer_hangs" | "accept_then_hang":
@@ -270,7 +270,7 @@ class Session:
                 self._say(f"250 2.0.0 Ok: queued as {queue_id}")
 
     def _is_refused(self, op: Op, verb: str, address: str) -> bool:
-        """Whether a fault ends it before any mail is handed over."""
+        """Return whether a fault refuses the mail before it is transferred."""
         state = self._smtp.state
         rule = state.faults.on_exchange(PROVIDER, op, verb, address, address.encode())
         if rule is None:
@@ -282,7 +282,7 @@ class Session:
         return True
 
     def _note(self, op: Op, verb: str, fault: str, data: bytes) -> None:
-        """Tell the journal; the headers are those of the mail, and stay in its bytes."""
+        """Record the mail in the journal. Its headers stay in its bytes."""
         self._smtp.journal.add(
             at=self._smtp.state.clock.now(),
             provider=PROVIDER,
@@ -302,5 +302,5 @@ REFUSALS = {
     "throttled": "452 4.3.1 No room, come back later",
     "refused": "550 5.1.1 No such mailbox",
 }
-# Faults that leave nothing behind.
+# Faults that store nothing.
 BEFORE = {"drop_before_accept", "reset_before", *REFUSALS}

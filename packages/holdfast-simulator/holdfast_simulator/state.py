@@ -1,14 +1,15 @@
-"""The simulated state: the files and batches of every provider, one clock, and what is billed.
+"""The simulated state: files and batches of all providers, one clock, and the bill.
 
-To add a provider, write a class with the members of :class:`exchange.Router`, made with the
-state alone (``OpenAI(state)``), and add it to routers.py. Its routes name an :class:`exchange.Op`
-each and call the methods below; a route that cannot do what it was asked raises
-:class:`exchange.Refused`, and ``Router.refuse`` puts that into the provider's envelope. Time has
-passed before a route is called and the state's lock is held, so a route only reads and writes. A
-route that returns results answers with ``Answer(pieces=file.blob.pieces, size=file.size)``.
+To add a provider, write a class with the members of :class:`exchange.Router` whose constructor
+takes only the state (``OpenAI(state)``), and add it to routers.py. Each route names an
+:class:`exchange.Op` and calls the methods below. A route that cannot serve a request raises
+:class:`exchange.Refused`, which ``Router.refuse`` renders in the provider's envelope. The
+simulation is advanced and the lock is held before a route is called, so a route only reads and
+writes. A route that returns results answers with ``Answer(pieces=file.blob.pieces,
+size=file.size)``.
 
-For faults, a router must do two things: render batches from :class:`models.Shown`, as
-``find_batch`` and ``list_batches`` return it, and cut listings with ``page``.
+For faults, a router must render batches from :class:`models.Shown`, as returned by ``find_batch``
+and ``list_batches``, and paginate listings with ``page``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from holdfast_simulator.show import cut, show
 
 
 class SimulatorState:
-    """Everything that providers hold, by account. An account is a router and a credential."""
+    """The state of all providers, by account. An account is a router and a credential."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class SimulatorState:
         self.seed = seed
         self.pace = pace or Pace()
         self.responder = responder
-        # Re-entrant: a responder or a test may look at the state while it is asked something.
+        # Re-entrant: a responder or a test may read the state during a call.
         self.lock = threading.RLock()
         self.faults = Faults(seed, lambda: [*self.endpoints, "smtp"])
         self.leaks = Leaks()
@@ -60,7 +61,7 @@ class SimulatorState:
         self.unit_of = unit_of or self._unit
         self.messages = Messages(lambda: self.now, self.pass_time, self.faults)
         self.routers: dict[str, Router] = {}
-        # Who carries messages, over HTTP.
+        # Message channels over HTTP.
         self.carriers: dict[str, Endpoint] = {}
         self.files: dict[str, File] = {}
         self.batches: dict[str, Batch] = {}
@@ -70,7 +71,7 @@ class SimulatorState:
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
-        """Everybody that is mounted, by name."""
+        """Return all endpoints by name."""
         return {**self.routers, **self.carriers}
 
     # -- time and names
@@ -80,16 +81,16 @@ class SimulatorState:
         return self._at or self.clock.now()
 
     def new_id(self, prefix: str = "", length: int = 32) -> str:
-        """A name that nothing else has; the same ones in the same order for the same seed."""
+        """Return a unique id. The same seed gives the same ids in the same order."""
         self._made += 1
         return prefix + self.digest(f"id {self._made}")[:length]
 
     def digest(self, text: str) -> str:
-        """64 hex characters that depend on *text* and the seed: a number drawn for it."""
+        """Return 64 hex characters derived from *text* and the seed."""
         return hashlib.sha256(f"{self.seed} {text}".encode()).hexdigest()
 
     def later(self, seconds: float, action: Callable[[], object]) -> None:
-        """Do something when so much time has passed: a request that was stuck on its way."""
+        """Run an action after a delay, such as a request that was delayed in transit."""
         with self.lock:
             self._made += 1
             heapq.heappush(self._later, (self._after(seconds), self._made, action))
@@ -98,20 +99,20 @@ class SimulatorState:
         return self.now + timedelta(seconds=seconds)
 
     def pass_time(self) -> None:
-        """Bring everything to where it is by the clock; called before every request."""
+        """Advance everything to the current time. Called before every request."""
         with self.lock:
             until = self.clock.now()
             while self._later and self._later[0][0] <= until:
                 at, _, action = heapq.heappop(self._later)
                 self._advance_all(at)
-                # A request that arrives too late to be of use is refused to nobody.
+                # A late request that is refused has no client to answer.
                 with self.standing_at(at), suppress(Refused):
                     action()
             self._advance_all(until)
 
     @contextmanager
     def standing_at(self, at: datetime) -> Iterator[None]:
-        """Whatever happens in here happened at *at*, however late one looks."""
+        """Run the block with *at* as the current time."""
         before, self._at = self._at, at
         try:
             yield
@@ -124,7 +125,7 @@ class SimulatorState:
                 advance(self, batch, until)
 
     def reset(self) -> None:
-        """Forget everything but the time."""
+        """Clear everything but the time."""
         with self.lock:
             self.files.clear()
             self.batches.clear()
@@ -136,7 +137,7 @@ class SimulatorState:
             self.leaks.clear()
 
     def snapshot(self) -> dict[str, Any]:
-        """What there is, as plain values, without anybody's text."""
+        """Return the state as plain values, without texts."""
         with self.lock:
             self.pass_time()
             return {
@@ -175,9 +176,9 @@ class SimulatorState:
         expires_at: datetime | None = None,
         **extra: Any,
     ) -> File:
-        """Keep a file; Refused(ALREADY_EXISTS) if its *file_id* is taken.
+        """Store a file. Raises Refused(ALREADY_EXISTS) if its *file_id* is taken.
 
-        A None for *file_id* makes one in OpenAI's style.
+        If *file_id* is None, an id in OpenAI's format is generated.
         """
         file_id = file_id or self.new_id("file-", 22)
         if self._live(account, file_id) is not None:
@@ -191,24 +192,24 @@ class SimulatorState:
         return file
 
     def find_file(self, account: str, file_id: str) -> File:
-        """A file of the account; Refused(NOT_FOUND)."""
+        """Return a file of the account, or raise Refused(NOT_FOUND)."""
         file = self._live(account, file_id)
         if file is None or (file.visible_at is not None and file.visible_at > self.now):
             raise Refused(Why.NOT_FOUND, f"No such File object: {file_id}", param="id")
         return file
 
     def has_file(self, account: str, file_id: str) -> bool:
-        """Whether it is there, visible already or not."""
+        """Return whether the file exists, visible or not."""
         return self._live(account, file_id) is not None
 
     def list_files(self, account: str) -> list[File]:
-        """The files of the account, newest first."""
+        """List the files of the account, newest first."""
         return [
             file for file in reversed(self.files.values()) if self._live(account, file.id) is file
         ]
 
     def delete_file(self, account: str, file_id: str) -> None:
-        """Delete a file; Refused(NOT_FOUND)."""
+        """Delete a file, or raise Refused(NOT_FOUND)."""
         self.find_file(account, file_id)
         del self.files[f"{account} {file_id}"]
 
@@ -234,9 +235,9 @@ class SimulatorState:
         window: timedelta | None = None,
         **extra: Any,
     ) -> Shown:
-        """Begin a batch over an uploaded file or, where it came with the create, over its lines.
+        """Create a batch from an uploaded file or from inline lines.
 
-        *window* is given where the client may choose it.
+        *window* is given if the client may choose it.
         """
         lasts = window or router.batch_rules.window
         batch = Batch(
@@ -266,7 +267,7 @@ class SimulatorState:
         return show(batch)
 
     def find_batch(self, account: str, batch_id: str) -> Shown:
-        """A batch of the account as it is shown; Refused(NOT_FOUND)."""
+        """Return the client's view of a batch, or raise Refused(NOT_FOUND)."""
         batch = self._batch(account, batch_id)
         vanishes = batch.faults.get("batch_vanishes")
         if vanishes is not None and batch.stage.is_over and vanishes["calls"] != 0:
@@ -276,7 +277,7 @@ class SimulatorState:
         return show(batch, asked_for=True)
 
     def list_batches(self, account: str) -> list[Shown]:
-        """The batches of the account as a listing shows them, newest first."""
+        """List the batches of the account as clients see them, newest first."""
         provider = account.partition(":")[0]
         rules = self.faults.take(Moment.LISTED, provider, [])
         faults = {rule.name: rule.options for rule in rules}
@@ -300,15 +301,15 @@ class SimulatorState:
         after: str | None = None,
         before: str | None = None,
     ) -> BatchPage:
-        """The part of a listing behind the batch *after*, or in front of *before*."""
+        """Return the page after the batch *after*, or before the batch *before*."""
         provider = account.partition(":")[0]
         rules = self.faults.take(Moment.PAGED, provider, [])
         return cut(list(listed), limit, after, before, {rule.name: rule.options for rule in rules})
 
     def cancel_batch(self, account: str, batch_id: str) -> Shown:
-        """Ask for a batch's end; one that is over stays as it is. Refused(NOT_FOUND).
+        """Cancel a batch; one that has ended does not change. Raises Refused(NOT_FOUND).
 
-        Whether canceling one that is over is an error is the provider's matter: look before.
+        Routers whose provider rejects canceling an ended batch check the batch first.
         """
         batch = self._batch(account, batch_id)
         if not batch.stage.is_over and batch.stage is not Stage.CANCELING:
@@ -322,7 +323,7 @@ class SimulatorState:
         return show(batch)
 
     def delete_batch(self, account: str, batch_id: str) -> None:
-        """Delete a batch and what it made, where a provider can. Refused(NOT_FOUND)."""
+        """Delete a batch and its results, where supported. Raises Refused(NOT_FOUND)."""
         batch = self._batch(account, batch_id)
         for file in (batch.output, batch.errors):
             if file is not None:
@@ -340,7 +341,7 @@ class SimulatorState:
         return lag is None or batch.created_at + timedelta(seconds=lag["seconds"]) <= self.now
 
     def _add_foreign(self, provider: str, account: str, count: int, items: int) -> None:
-        """Batches of a neighbour who shares the account; they are there from then on."""
+        """Add batches of another user of the account."""
         if any(batch.is_foreign and batch.account == account for batch in self.batches.values()):
             return
         for number in range(count):
@@ -360,9 +361,9 @@ class SimulatorState:
     def answer(
         self, prompt: Prompt, account: str, spoiled: Callable[[Said], Said] | None = None
     ) -> Said:
-        """Have one request executed, and bill it; the tokens and the model are filled in.
+        """Execute and bill one request; the tokens and the model are filled in.
 
-        *spoiled* is what a fault makes of the answer.
+        *spoiled* is the fault to apply to the answer.
         """
         self.leaks.scan(prompt)
         answered = completion_of(self.responder(prompt), prompt)
@@ -376,7 +377,7 @@ class SimulatorState:
         return answered
 
     def direct(self, router: Router, call: Call, model: str, body: Mapping[str, Any]) -> Said:
-        """The answer to a direct call whose body is *body*; a failed one has its error set."""
+        """Answer a direct call with the body *body*; a failed call has its error set."""
         prompt = router.prompt(model, body)
         rules = self.faults.take(Moment.CREATED, router.name, [prompt.text], op=Op.CALL)
 
@@ -388,7 +389,7 @@ class SimulatorState:
         return self.answer(prompt, call.account, spoiled)
 
     def _unit(self, prompt: Prompt) -> str:
-        """What must be paid for once: the person whose canary is in the text, or the item."""
+        """Return the billing unit: the person whose canary is in the text, or the item."""
         return self.leaks.owner(prompt.text) or prompt.custom_id or self.new_id("call_")
 
 

@@ -1,6 +1,6 @@
-"""A receiver of webhooks in the simulator: it knows a message again by its id, and can be asked.
+"""A webhook receiver in the simulator: deduplicates by message id and supports lookups.
 
-Its signatures are those of Standard Webhooks. They are checked if a secret is set.
+It checks Standard Webhooks signatures if a secret is set.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast_simulator.exchange import Answer, Call, Op, Refused, Route, Why
 from holdfast_simulator.messages import ReceivedMessage
 from holdfast_simulator.state import SimulatorState
 
-# How old a signed request may be.
+# The maximum age of a signed request.
 TOLERANCE = timedelta(minutes=5)
 
 REFUSALS: dict[Why, int] = {
@@ -33,7 +33,7 @@ GONE = 410
 
 
 class Webhook:
-    """``{simulator.url("webhook")}/hooks/anything`` takes; ``…/status/{id}`` answers."""
+    """``{simulator.url("webhook")}/hooks/anything`` receives; ``…/status/{id}`` answers lookups."""
 
     name = "webhook"
     prefix = "/webhook"
@@ -46,7 +46,7 @@ class Webhook:
         ]
 
     def credential(self, call: Call) -> str | None:
-        """A receiver has no accounts; the signature is its proof."""
+        """Return "": receivers have no accounts, and the signature authenticates."""
         return ""
 
     def refuse(self, refused: Refused) -> Answer:
@@ -68,7 +68,7 @@ class Webhook:
         return Answer.from_json({"id": known.id})
 
     def status(self, call: Call) -> Answer:
-        """What became of a message, by the id that its sender gave it."""
+        """Return the status of a message by its sender's id."""
         found = [
             taken
             for taken in self.state.messages.find(self.name, call.account)
@@ -101,7 +101,7 @@ class Webhook:
 
 
 def _read(call: Call, token: str, body: bytes) -> ReceivedMessage:
-    """A gateway finds the recipient in the body; anybody else is the recipient."""
+    """Parse a message. The body's recipient counts, if any; otherwise the URL is the recipient."""
     try:
         found = json.loads(body)
     except ValueError:
