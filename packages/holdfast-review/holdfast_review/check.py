@@ -1,6 +1,6 @@
-"""Check: what could never be reviewed or told is refused at the edge, before anything is written.
+"""Check a review request before anything is written, and reject what can never be reviewed or sent.
 
-The gate has been asked first: a request that something stands for already is not checked again.
+The deduplication gate runs first: a duplicate request is not checked again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast_review.seal import NAME as SEALED_NAME
 
 @runtime_checkable
 class ChecksSource(Protocol):
-    """A fetch that can say beforehand what it will never get."""
+    """A fetch that can detect in advance that a change will never be available."""
 
     def check(self, source: Source) -> None: ...
 
@@ -29,11 +29,11 @@ class ChecksSource(Protocol):
 def check_given(
     hf: Holdfast, given: Given, actor: Actor, fetch: object, posted: Posted | None = None
 ) -> None:
-    """Raise InvalidReview for recipients without a way to them and changes that are not there."""
+    """Raise InvalidReview for unreachable recipients and missing changes."""
     errors: dict[str, str] = {} if posted is None else dict(posted.bad)
     for at, one in enumerate(given.recipients):
         _check_recipient(hf, f"recipients[{at}]", one, given, errors)
-    # A posted one was read already, and is stored nowhere yet.
+    # A posted patch was already parsed and is not stored yet.
     if given.source.kind is SourceKind.PATCH and posted is None:
         _check_patch(hf, given, actor, errors)
     elif isinstance(fetch, ChecksSource):
@@ -48,7 +48,7 @@ def _check_recipient(
     if not hf.outbox.channels.knows(one.channel):
         errors[f"{place}.channel"] = "is no channel of this deployment; add [channels.NAME]"
         return
-    # The message's own subject is made of this one and of words of ours.
+    # The real subject is built from this one and fixed words.
     says = hf.outbox.channels.problem(one.channel, one.address, subject_of(given.changelist_id))
     if says is not None:
         errors[place] = says
@@ -84,7 +84,7 @@ def _check_repository(fetch: ChecksSource, source: Source, errors: dict[str, str
     except ChangeTooLarge:
         errors["source.head"] = "is a commit whose message is too large"
     except (GitFailed, ConfigInvalid):
-        # Nobody can say: the first stage asks again, and has more than one try.
+        # Unknown here. The first stage checks again and has several attempts.
         return
 
 

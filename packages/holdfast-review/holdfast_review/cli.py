@@ -51,7 +51,7 @@ asked_options = (
 
 
 def asked(command: F) -> F:
-    """What is to be reviewed, for whom."""
+    """Options that name the review and its tenant."""
     for option in reversed((org_option, *asked_options)):
         command = option(command)
     return json_option(actor_option(command))
@@ -172,7 +172,7 @@ def erase(
     if (changelist_id is None) == (recipient is None) or org_id is None:
         raise click.UsageError("Say whose: --org, and --changelist or --recipient.")
     with app_of(ctx, required=False) as hf:
-        # A person's name may say who they are, and the audit is for ever.
+        # The audit is permanent, so it must not contain a person's name.
         subject = "recipient" if changelist_id is None else f"changelist:{changelist_id}"
         operator_of(hf, actor, role, org_id).context.check(
             Action.ERASE, org_id=org_id, subject=subject
@@ -186,7 +186,7 @@ def erase(
 
 
 def read_source(given: dict[str, Any]) -> Source | None:
-    """The source that the options name; they are taken out of *given*."""
+    """Return the source that the options name, and remove those options from *given*."""
     from holdfast_review.model import Source
 
     repository, head, base, patch = (
@@ -218,7 +218,7 @@ def read_recipients(required: Sequence[str], others: Sequence[str]) -> list[Reci
 
 
 def _recipient(text: str, *, is_required: bool) -> Recipient:
-    """``[NAME=]CHANNEL:ADDRESS``; without a name they are counted by their address."""
+    """Parse ``[NAME=]CHANNEL:ADDRESS``. Without a name, the address identifies the recipient."""
     from holdfast_review.model import Recipient
 
     place, _, _ = text.partition(":")
@@ -252,7 +252,7 @@ def print_submitted(found: Submitted, as_json: bool) -> None:
 
 
 def print_origin(review: Review) -> None:
-    """Repository, commits, author and title, as far as they are known."""
+    """Print repository, commits, author and title, as far as they are known."""
     origin = review.origin
     if review.source.repository:
         click.echo(f"repository {one_line(review.source.repository)}")

@@ -1,6 +1,6 @@
-"""How much of a change was reviewed: what was read, cut, masked or left out. Pure.
+"""Coverage: how much of a change was reviewed, cut, masked or left out. Pure.
 
-Only counts, no text. A review is clean only if it has no finding and no gap.
+Coverage holds counts only, no text. A review is clean only if it has no finding and no gap.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from holdfast_review.split import LONGEST_LINE
 
 
 class Outcome(StrEnum):
-    """What a finished review says about its change."""
+    """The result of a finished review."""
 
     FINDINGS = "findings"
     CLEAN = "clean"
-    # No finding, but the model did not see everything, or something it said was lost.
+    # No finding, but the model did not see everything, or a finding was lost.
     INCOMPLETE = "incomplete"
     NOTHING_TO_REVIEW = "nothing_to_review"
 
 
 class Unread(StrEnum):
-    """Why a file has no text that a model could read."""
+    """Why a file has no text for a model to read."""
 
     BINARY = "binary"
     MOVED = "moved"
@@ -35,7 +35,7 @@ class Unread(StrEnum):
 
 
 def why_unread(file: FileChange) -> Unread | None:
-    """Why a file is not shown to the model; None if it is."""
+    """Return why a file is not shown to the model; None if it is shown."""
     if file.is_submodule:
         return Unread.SUBMODULE
     if file.is_binary:
@@ -66,8 +66,8 @@ class Coverage:
     undecodable: int = 0
     cut_lines: int = 0
     masked: int = 0
-    # Of the model's findings: without a message; cut or withheld; naming no file of the change;
-    # above the limit.
+    # Findings of the model that had no message, that were cut or withheld, that named no file of
+    # the change, and that exceeded the limit.
     dropped: int = 0
     cut_findings: int = 0
     unplaced: int = 0
@@ -75,7 +75,7 @@ class Coverage:
 
     @classmethod
     def from_detail(cls, detail: Mapping[str, Any]) -> Coverage:
-        """The counts in a critic's detail or in a stored row. Unknown keys are ignored."""
+        """Return the counts of a critic's detail or a stored row. Unknown keys are ignored."""
         counts: dict[str, int] = {}
         for one in fields(cls):
             value = detail.get(one.name)
@@ -85,7 +85,7 @@ class Coverage:
 
     @classmethod
     def of_change(cls, change: Change) -> Coverage:
-        """What can be said before any model was asked."""
+        """Return the counts that are known before a model is called."""
         counts = dict.fromkeys((word.value for word in Unread), 0)
         for file in change.files:
             if (why := why_unread(file)) is not None:
@@ -95,7 +95,7 @@ class Coverage:
         return cls(
             files=len(change.files),
             undecodable=sum(file.is_lossy for file in shown),
-            # The sign in front is no part of the line.
+            # The leading sign is not part of the line.
             cut_lines=sum(len(line) - 1 > LONGEST_LINE for line in lines),
             masked=sum(line.count("[secret]") + line.count("[key]") for line in lines),
             **counts,
@@ -106,7 +106,7 @@ class Coverage:
 
     @property
     def unread(self) -> int:
-        """Files that the model did not see."""
+        """Return how many files the model did not see."""
         return self.binary + self.moved + self.mode_only + self.submodule + self.empty
 
     @property
@@ -129,7 +129,7 @@ class Coverage:
     # -- in words
 
     def short(self) -> list[str]:
-        """The gaps for a subject line, such as ``3 files not reviewed``."""
+        """Return the gaps for a subject line, such as ``3 files not reviewed``."""
         found = [_many(self.unread, "file", "not reviewed")] if self.unread else []
         counts = self._gap_counts()
         return found + [
@@ -137,7 +137,7 @@ class Coverage:
         ]
 
     def sentences(self) -> list[str]:
-        """The gaps in full, one line each."""
+        """Return the gaps in full, one line each."""
         counts = self._gap_counts()
         unread = [_many(counts[name], noun, "") for name, noun in _UNREAD if counts[name]]
         found = [f"Not reviewed: {', '.join(unread)}."] if unread else []

@@ -1,7 +1,7 @@
-"""The second stage: asks a model about each part of a change, and merges what it says.
+"""The second stage: calls a model for each part of a change and merges the answers.
 
-A part that was answered is kept as an artifact, so the next attempt asks only for the rest. Every
-call is in the ledger of costs, whatever became of it.
+Answers are stored as artifacts, so a retry calls the model only for the remaining parts. Every call
+is recorded in the cost ledger, whatever its outcome.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from holdfast_review.refusal import ChangeMissing, ChangeTooLarge
 from holdfast_review.secrets import redact_change
 from holdfast_review.split import PART_CHARS, Part, count_unread, halve, split_change
 
-# The first stage has let the change in; redacted and written anew it may be longer.
+# The first stage enforced the limits; redaction and rewriting may make the change longer.
 READ_LIMITS = Limits(max_bytes=200 * 1024 * 1024, max_files=10_000)
-# Answers of parts are of use until the stage has ended.
+# Stored answers are useful until the stage ends.
 KEEP_PARTS = timedelta(days=7)
 _HALVINGS = 3
 
 
 def make_critic(hf: Holdfast) -> Critic:
-    """The stage as the settings say. Raises ConfigInvalid if they name no model."""
+    """Build the stage from the settings. Raises ConfigInvalid if they name no model."""
     said = hf.settings.review
     if said.provider is None or said.adapter_kind is None or said.model is None:
         raise ConfigInvalid("Nobody says which model criticises: [review].", missing="review.model")
@@ -68,7 +68,7 @@ def make_critic(hf: Holdfast) -> Critic:
 
 @dataclass(frozen=True, slots=True)
 class Critic:
-    """Criticises changes through one route, with a call for each part."""
+    """Reviews changes through one route, with one call for each part."""
 
     service: BatchService
     route: Route
@@ -76,7 +76,7 @@ class Critic:
     prompt_version: str = PROMPT_VERSION
 
     def __call__(self, job: Context, review: Review, fetched: Mapping[str, Any]) -> Criticism:
-        """What the model says of the change that the first stage stored."""
+        """Return the model's review of the change that the first stage stored."""
         change = read_change(job, fetched)
         parts = split_change(change, self.part_chars)
         saved = _Saved(job, stable_hash(fetched["sha256"], self.prompt_version, self.part_chars))
@@ -93,7 +93,7 @@ class Critic:
         return Criticism(merged.findings, merged.summary, detail)
 
     def _criticise(self, job: Context, part: Part, halvings: int) -> Iterator[Read]:
-        """The answer about a part; where it is too long for one answer, those about its halves."""
+        """Review one part. If the answer would be too long, review its halves."""
         job.raise_if_canceled()
         request = prompt_for(part, self.prompt_version)
         answer, echo = _Call(self.service, self.route, job).ask(part, request)
@@ -108,13 +108,13 @@ class Critic:
 
 
 def read_change(job: Context, fetched: Mapping[str, Any]) -> Change:
-    """The change that the first stage stored, redacted once more."""
+    """Load the stored change and redact it again."""
     data = read_artifact(job, str(fetched["artifact_id"]), READ_LIMITS.max_bytes)
     return redact_change(parse_patch(data, READ_LIMITS, may_be_empty=True))
 
 
 def describe(route: Route, merged: Merged, parts: int, change: Change) -> dict[str, Any]:
-    """How a change was criticised: counts and versions, no text."""
+    """Describe how a change was reviewed: counts and versions, no text."""
     coverage = Coverage.of_change(change).plus(
         dropped=merged.dropped,
         left_out=merged.left_out,
@@ -133,7 +133,7 @@ def describe(route: Route, merged: Merged, parts: int, change: Change) -> dict[s
 
 
 def merge_reads(reads: Iterator[Read]) -> Read:
-    """Several answers as one."""
+    """Merge several answers into one."""
     found = list(reads)
     findings = tuple(one for read in found for one in read.findings)
     return Read(findings, sum(read.dropped for read in found), sum(read.cut for read in found))
@@ -149,14 +149,14 @@ class _Call:
     job: Context
 
     def ask(self, part: Part, request: Request) -> tuple[Answer, str]:
-        """One call about a part, and the echo that its answer must repeat."""
+        """Call the model for one part; return the answer and the echo that it must repeat."""
         route = replace(self.route, execution_mode=ExecutionMode.ASYNC)
         try:
             account = self.service.accounts.for_route(route)
         except ConfigError:
             raise ConfigInvalid(provider=route.provider, problem="no_account") from None
         self._wait_if_held(account)
-        # The same on every attempt, another for each part, and nobody can tell the job by it.
+        # Stable across attempts, different for each part, and does not reveal the job.
         echo = sha256((self.job.id + request.inputs[0]).encode()).hexdigest()[:8]
         request = request.with_echo(echo)
         body = account.adapter.body(route, request)
@@ -174,13 +174,13 @@ class _Call:
             is_unknown = True
         self._record(account, route, request, answer, is_unknown)
         if isinstance(answer, Failure) and answer.kind is FailureKind.ACCOUNT:
-            # No job's fault, and it hits all of them: nothing is charged.
+            # An account failure affects all jobs and does not count as an attempt.
             self.service.stop_account(account.key, account.provider, answer)
             raise Snooze(self.service.resources.settings.batch.circuit_seconds)
         return answer, echo
 
     def _wait_if_held(self, account: Account) -> None:
-        """Come back later, at no attempt, if the account or the tenant's budget says so."""
+        """Snooze without counting an attempt if the account or the tenant's budget is blocked."""
         settings, org_id = self.service.resources.settings, self.job.org_id
         store = self.service.resources.store
         if account.key in store.read(find_open_circuits):
@@ -194,7 +194,7 @@ class _Call:
     def _record(
         self, account: Account, route: Route, request: Request, answer: Answer, is_unknown: bool
     ) -> None:
-        """Put the call into the ledger; an answer also closes the account's circuit."""
+        """Record the call in the ledger. An answer also closes the account's circuit."""
         now = self.service.resources.store.clock.now()
         prices = Prices(self.service.resources.settings.prices)
         entry = CallEntry.from_answer(
@@ -221,12 +221,12 @@ class _Call:
         self.service.resources.store.write(work)
         self.service.resources.events.emit(used_by(prices, entry, now))
         if is_unknown:
-            # It may have been paid for.
+            # The call may have been billed.
             self.service.report_unknown_call(account.key)
 
 
 def _raise(failure: Failure) -> NoReturn:
-    """The failure of the stage that a provider's failure is, with the pause that it asks for."""
+    """Raise the stage's failure for a provider failure, with the requested delay."""
     kind = class_of(failure)
     code, status = safe_code(failure.code), failure.status or 0
     if issubclass(kind, Transient):
@@ -234,11 +234,11 @@ def _raise(failure: Failure) -> NoReturn:
     raise kind(code=code, status=status)
 
 
-# -- what an earlier attempt has done
+# -- answers of earlier attempts
 
 
 class _Saved:
-    """The answers that earlier attempts have paid for, by part. Another change has none of them."""
+    """Answers of earlier attempts, by part. They are valid for the same change only."""
 
     def __init__(self, job: Context, key: str) -> None:
         self._job = job
@@ -270,7 +270,7 @@ class _Saved:
 
 
 def write_read(read: Read) -> dict[str, Any]:
-    """An answer about a part, as it is stored."""
+    """Serialize the answer for a part."""
     findings = [
         [
             one.file,
@@ -286,7 +286,7 @@ def write_read(read: Read) -> dict[str, Any]:
 
 
 def read_written(document: Any) -> Read:
-    """The answer that was stored."""
+    """Parse a stored answer."""
     findings = tuple(
         Finding(file, line, Severity(severity), message, Confidence(confidence), is_placed)
         for file, line, severity, message, confidence, is_placed in document["findings"]

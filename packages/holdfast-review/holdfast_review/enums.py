@@ -27,10 +27,10 @@ class ReviewProgress(StrEnum):
 def progress_of(
     state: State, attempt_count: int, *, is_retried: bool = False
 ) -> ReviewProgress | None:
-    """The progress of a job in *state*; None for a canceled one.
+    """Return the progress of a job in *state*; None for a canceled one.
 
-    *is_retried* says of a failed job that it is brought back by itself, because all that it lacks
-    is a delivery that is on its way again.
+    *is_retried* is true for a failed job that will be replayed automatically because the delivery
+    that it lacked is being sent again.
     """
     match state:
         case State.QUEUED:
@@ -58,7 +58,7 @@ class SourceKind(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much a finding matters, the least first."""
+    """How severe a finding is, least severe first."""
 
     INFO = "info"
     LOW = "low"
@@ -72,7 +72,7 @@ class Severity(StrEnum):
 
 
 class Confidence(StrEnum):
-    """How sure the critic is of a finding."""
+    """How confident the critic is of a finding."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -80,10 +80,10 @@ class Confidence(StrEnum):
 
 
 class Answer(StrEnum):
-    """What became of a request for a review."""
+    """The answer to a review request."""
 
     CREATED = "created"
-    # The key is known: the original job stands for it, whatever else was asked.
+    # The key is known: the original job is returned, whatever else was requested.
     SAME_KEY = "same_key"
-    # This version of the changelist has a job already, under another key.
+    # This version of the changelist already has a job, under another key.
     SAME_VERSION = "same_version"

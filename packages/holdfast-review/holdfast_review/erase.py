@@ -1,8 +1,8 @@
-"""Erase: what reviews of a changelist say, whom they name, and every file of theirs goes.
+"""Erase reviews of a changelist: findings, recipients and files.
 
-What stays of a review are its ids, versions, counts and times: the gate and the audit rest on them.
-A review that is under way is canceled. What a worker is sending at this moment stays until it is
-done; erase says so, and is called again.
+The ids, versions, counts and times of a review remain, because deduplication and the audit need
+them. A review in progress is canceled. What a worker is sending at that moment remains; erase
+reports it and must be called again.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from holdfast_review.model import LONGEST_NAME, read_name, subject_of
 
 SQL = Statements("holdfast_review", "erase.sql")
 
-# Files are taken away one by one, and each may be a call to a store far away.
+# Files are deleted one by one, and each may be a call to a remote store.
 PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """How much an erasure took away, and how many reviews and deliveries a worker is still at."""
+    """Counts of an erasure, including reviews and deliveries that a worker still processes."""
 
     reviews: int = 0
     findings: int = 0
@@ -45,7 +45,7 @@ class Erased:
 def erase_changelist(
     hf: Holdfast, changelist_id: str, *, org_id: str, actor: Actor, reason: str
 ) -> Erased:
-    """Erase all versions of a changelist. Audited with *reason*; nothing brings them back."""
+    """Erase all versions of a changelist. Audited with *reason*; it cannot be undone."""
     asked = _read(org_id, "changelist_id", changelist_id, reason)
     rows = hf.store.read(lambda tx: tx.many(SQL.list_reviews, **asked))
     if not rows:
@@ -57,7 +57,7 @@ def erase_changelist(
                 answer = hf.cancel(
                     row["last_job_id"], org_id=asked["org_id"], actor=actor, reason="review erased"
                 )
-                # It stops at its next step, and may store a file before that.
+                # The job stops at its next step and may store a file before that.
                 running += answer is CancelAnswer.REQUESTED
     erased = hf.store.write(lambda tx: _erase(tx, asked, rows, actor, reason))
     erased["left_over"] += running
@@ -67,9 +67,9 @@ def erase_changelist(
 def erase_recipient(
     hf: Holdfast, recipient: str, *, org_id: str, actor: Actor, reason: str
 ) -> Erased:
-    """Erase a person from all reviews of a tenant: who they are, where, and what they were told.
+    """Erase a person from all reviews of a tenant: name, address and messages.
 
-    A review that is under way is done without them.
+    A review in progress completes without them.
     """
     asked = _read(org_id, "recipient", recipient, reason)
 
@@ -87,13 +87,13 @@ def erase_recipient(
         return named
 
     named = hf.store.write(work)
-    # Nobody can put them into the outbox any more; what is there goes too.
+    # The recipient cannot enter the outbox any more; existing deliveries are erased too.
     told = hf.outbox.erase(recipient, org_id=asked["org_id"], actor=actor)
     return Erased(recipients=named, deliveries=told.deliveries, left_over=told.left_over)
 
 
 def forget_reviews(tx: Tx, gone: Sequence[Row]) -> dict[str, int]:
-    """Take away what these reviews say and whom they name; how much."""
+    """Delete findings and recipients of these reviews, and return the counts."""
     ids = [{"org_id": row["org_id"], "review_id": row["review_id"]} for row in gone]
     counts = {"reviews": tx.affected(SQL.mark_erased, gone=ids)}
     counts["findings"] = tx.affected(SQL.delete_findings, gone=ids)

@@ -1,6 +1,6 @@
--- Statements that take away what reviews say and whom they name: on request, and after their time.
+-- Statements that erase findings and recipients, on request and after the retention period.
 
--- list_reviews :many — every version of a changelist, and the last of its jobs
+-- list_reviews :many — every version of a changelist, with its last job
 SELECT review.org_id, review.review_id, review.review_version, review.status,
        coalesce(replay.replay_job_id, review.job_id) AS last_job_id
 FROM holdfast.review AS review
@@ -21,44 +21,44 @@ ORDER BY review.updated_at
 LIMIT :limit
 {skip_locked};
 
--- count_overdue :one — crosses tenants: how many there are, up to a bound
+-- count_overdue :one — crosses tenants: the same reviews, counted up to a bound
 SELECT count(*) AS reviews FROM (
     SELECT 1 FROM holdfast.review AS review
     WHERE review.erased_at IS NULL AND review.status IN ('completed', 'failed', 'canceled')
       AND review.updated_at <= {later(-CAST(:keep_ms AS bigint))}
     LIMIT :most) AS overdue;
 
--- mark_erased :affected — crosses tenants: first of all, so that whoever is about to write something waits
+-- mark_erased :affected — crosses tenants: runs first, so that concurrent writers wait
 UPDATE holdfast.review AS review
 SET erased_at = {now}, summary = NULL, origin = NULL
 FROM {rows gone: org_id uuid, review_id uuid}
 WHERE review.org_id = gone.org_id AND review.review_id = gone.review_id
   AND review.erased_at IS NULL;
 
--- delete_findings :affected — crosses tenants: what the critic said
+-- delete_findings :affected — crosses tenants: findings of the critic
 DELETE FROM holdfast.finding
 WHERE (org_id, review_id) IN (
     SELECT gone.org_id, gone.review_id FROM {rows gone: org_id uuid, review_id uuid});
 
--- delete_parts :affected — crosses tenants: what it said of parts
+-- delete_parts :affected — crosses tenants: findings by part
 DELETE FROM holdfast.review_part
 WHERE (org_id, review_id) IN (
     SELECT gone.org_id, gone.review_id FROM {rows gone: org_id uuid, review_id uuid});
 
--- delete_seals :affected — crosses tenants: the keys of patches that are not redacted yet
+-- delete_seals :affected — crosses tenants: keys of patches that are not redacted yet
 DELETE FROM holdfast.review_seal
 WHERE (org_id, review_id) IN (
     SELECT gone.org_id, gone.review_id FROM {rows gone: org_id uuid, review_id uuid});
 
--- delete_recipients :affected — crosses tenants: who was told, and addresses that no delivery holds yet
+-- delete_recipients :affected — crosses tenants: recipients, and addresses without a delivery
 DELETE FROM holdfast.review_recipient
 WHERE (org_id, review_id) IN (
     SELECT gone.org_id, gone.review_id FROM {rows gone: org_id uuid, review_id uuid});
 
--- delete_recipient :affected — one person leaves; who has just been put into the outbox is waited for
+-- delete_recipient :affected — one person; waits for a concurrent insert into the outbox
 DELETE FROM holdfast.review_recipient WHERE org_id = :org_id AND recipient = :recipient;
 
--- list_files :many — what the versions of a changelist read and made
+-- list_files :many — artifacts that the versions of a changelist read and wrote
 SELECT artifact.id FROM holdfast.artifact AS artifact
 WHERE artifact.org_id = :org_id AND artifact.state = 'stored'
   AND (artifact.job_id IN (

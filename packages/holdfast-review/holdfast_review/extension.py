@@ -1,4 +1,4 @@
-"""The review critic as an extension: what it adds, without the code that does it."""
+"""The review critic as an extension: declares its parts without importing them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReviewExtension(Extension):
-    """Declares the review critic; :class:`Reviews` is the object that is enabled."""
+    """Declares the review critic; :class:`Reviews` is the object that applications enable."""
 
     name = "review"
     component = Component(

@@ -1,15 +1,15 @@
-"""What may go wrong with a review, as its callers and its operators meet it.
+"""Errors and failures of reviews.
 
 * HoldfastError
-  x InvalidReview            what was asked is no review, or its version may not run; names why
+  x InvalidReview            the request is invalid, or its version may not run; names why
   x NotFound
-    + ReviewNotFound         there is no such review, or it is another tenant's
+    + ReviewNotFound         the review does not exist or belongs to another tenant
   x Permanent
-    + ReviewUnfit            the job and its review do not belong together
-    + ReviewErased           the review was erased while its job was under way
-    + ReviewOvertaken        a higher version was told first
-    + PartsFailed            a part of the change could not be criticised in the batch lane
-    + RecipientUnreachable   somebody who must be told cannot be
+    + ReviewUnfit            the job and its review do not match
+    + ReviewErased           the review was erased while its job was running
+    + ReviewOvertaken        a higher version notified its recipients first
+    + PartsFailed            batch processing failed for a part of the change
+    + RecipientUnreachable   a required recipient cannot be reached
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The first stage: gets a change, takes its secrets out and stores it as an artifact of the job.
+"""The first stage: fetches a change, redacts its secrets and stores it as an artifact of the job.
 
-What is stored is redacted, so no secret of a repository stays with us. It has a checksum and a time
-to live like any artifact, and the stage's output names it.
+Only the redacted change is stored. Like any artifact it has a checksum and a time to live. The
+stage's output names it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEDIA_TYPE = "text/x-diff"
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What the stage leaves behind: ids, counts and checksums, no text."""
+    """The output of the stage: ids, counts and checksums, no text."""
 
     artifact_id: str
     sha256: str
@@ -50,19 +50,19 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Fetches changes out of allowed repositories and out of posted patches."""
+    """Fetches changes from allowed repositories and from posted patches."""
 
     repositories: Repositories = field(default_factory=lambda: Repositories(()))
     limits: Limits = field(default_factory=Limits)
     keep: timedelta | None = None
 
     def __call__(self, job: Context, review: Review) -> Mapping[str, Any]:
-        """Store the change of a review; what is known of it."""
+        """Store the change of a review and return its description."""
         fetched, _ = self.fetch(job, review)
         return fetched
 
     def fetch(self, job: Context, review: Review) -> tuple[Mapping[str, Any], Origin]:
-        """Store the change of a review; the output of the stage, and who made the change."""
+        """Store the change of a review; return the stage's output and the change's origin."""
         job.raise_if_canceled()
         change, wanted, origin = self._read(job, review)
         job.raise_if_canceled()
@@ -86,9 +86,9 @@ class Fetcher:
         return fetched.document, origin
 
     def check(self, source: Source) -> None:
-        """Raise PathRefused or ChangeMissing for a change that could never be fetched.
+        """Raise PathRefused or ChangeMissing for a change that can never be fetched.
 
-        Where not one of the allowed folders is, nobody can say: the worker's machine has them.
+        Passes if none of the allowed folders exists here: the worker's machine may have them.
         """
         allowed = self.repositories.allowed
         if source.kind is not SourceKind.GIT or (
@@ -112,7 +112,7 @@ class Fetcher:
                 )
                 return parse_patch(data, self.limits, may_be_empty=True), wanted, origin
             case SourceKind.PATCH:
-                # A posted patch that was redacted and written anew may be longer than it came.
+                # A redacted patch may be longer than the posted one.
                 most = self.limits.max_bytes * 9 // 8
                 data = read_artifact(job, source.artifact_id, most, source.sha256)
                 if source.is_sealed:
@@ -123,7 +123,7 @@ class Fetcher:
 
 
 def make_fetch(hf: Holdfast) -> Fetcher:
-    """The stage as the settings say."""
+    """Build the stage from the settings."""
     said = hf.settings.review
     allowed = tuple(map(Path, said.repositories))
     return Fetcher(
@@ -134,7 +134,7 @@ def make_fetch(hf: Holdfast) -> Fetcher:
 
 
 def read_artifact(job: Context, artifact_id: str, max_bytes: int, checksum: str = "") -> bytes:
-    """All bytes of an artifact, compared with its checksum. Raises ChangeTooLarge."""
+    """Read an artifact and verify its checksum. Raises ChangeTooLarge."""
     try:
         reader: ArtifactReader = job.artifacts.open(artifact_id)
     except ArtifactNotFound:

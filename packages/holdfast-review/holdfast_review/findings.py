@@ -1,4 +1,4 @@
-"""Findings: what the critic says of a change, kept with the review before anybody is told."""
+"""Findings: stored with the review before any recipient is notified."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SQL = Statements("holdfast_review", "notify.sql")
 
 
 def keep_criticism(job: Context, review: Review, said: Criticism) -> dict[str, Any]:
-    """Store what was found; the stage's output comes back: counts and versions, no text.
+    """Store the findings and return the stage's output: counts and versions, no text.
 
-    Whoever lost the job writes nothing, and what somebody may have been told stays as it is.
+    Writes nothing if the lease was lost, or if recipients may already have been notified.
     """
     found = sorted(said.findings, key=lambda one: one.order)[:MOST_FINDINGS]
     ids = {"org_id": review.org_id, "review_id": review.review_id}
@@ -67,6 +67,6 @@ def _row(number: int, one: Finding) -> dict[str, Any]:
 
 
 def _storable(text: str, longest: int) -> str:
-    """What both databases can hold: neither zero bytes nor halves of characters."""
+    """Drop what the databases cannot store: zero bytes and lone surrogates."""
     sound = text.encode("utf-8", "replace").decode()
     return sound.replace("\x00", "\ufffd")[:longest]

@@ -1,6 +1,6 @@
--- The statements that keep reviews in step with their jobs, and with the replays of those.
+-- Statements that keep reviews in step with their jobs and with replays of those.
 
--- follow_jobs :affected — crosses tenants: reviews have the state of their last job
+-- follow_jobs :affected — crosses tenants: copies the state of the last job to its review
 UPDATE holdfast.review AS review SET
     status = job.state,
     succeeded_at = CASE WHEN job.state = 'completed' THEN job.finished_at END,
@@ -9,7 +9,7 @@ FROM {rows jobs: org_id uuid, job_id uuid}
 JOIN holdfast.job AS job ON job.org_id = jobs.org_id AND job.id = jobs.job_id
 WHERE review.org_id = jobs.org_id AND review.job_id = coalesce(job.replay_of, job.id);
 
--- delete_seals :affected — crosses tenants: a canceled review is never resumed, so nothing may read its patch
+-- delete_seals :affected — crosses tenants: a canceled review never resumes; its patch stays sealed
 DELETE FROM holdfast.review_seal
 WHERE (org_id, review_id) IN (
     SELECT review.org_id, review.review_id

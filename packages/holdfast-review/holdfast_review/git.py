@@ -1,9 +1,9 @@
-"""Reads a change out of a git repository that may be hostile, and runs nothing of its.
+"""Reads a change from a git repository that may be hostile, without executing its code.
 
-Git is called by an argument vector with an environment of its own, on plumbing commands that look
-at objects only. No hook, external diff, text conversion, filter, submodule, pager or remote has a
-part in it. A repository is read only if it lies, links resolved, below a folder that is allowed,
-and so must everything that it borrows objects from.
+Git runs plumbing commands that only read objects, with an argument vector and a clean environment.
+No hook, external diff, text conversion, filter, submodule, pager or remote is used. The repository,
+with links resolved, must be below an allowed folder. So must every repository that it borrows
+objects from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.errors import ConfigInvalid
 from holdfast_review.refusal import ChangeMissing, ChangeTooLarge, GitFailed, PathRefused
 
 CHUNK_BYTES = 64 * 1024
-# Plain names of branches, tags and commits with their ancestors; no options, ranges or searches.
+# Names of branches, tags and commits with ancestors; no options, ranges or searches.
 REVISION = re.compile(r"[0-9A-Za-z_](?:[0-9A-Za-z_./~^+-]{0,198}[0-9A-Za-z_~^])?")
 _OBJECT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _SETTINGS = {
@@ -32,12 +32,12 @@ _SETTINGS = {
     "core.attributesFile": os.devnull,
     "core.pager": "cat",
     "core.alternateRefsCommand": "",
-    # Larger files count as binary, so that no diff of theirs fills the memory.
+    # Larger files count as binary, so that their diffs do not exhaust memory.
     "core.bigFileThreshold": "4m",
     "core.quotePath": "true",
-    # A change could hide its files by attributes. They are read from the work tree and the index,
-    # but not of a bare repository, as --bare has to say, too. Of that some gits read a tree, and
-    # the empty one has none.
+    # A change could hide files with attributes. Git reads these from the work tree and the index,
+    # but not in a bare repository, hence --bare. Some git versions read a tree instead; the empty
+    # tree has none.
     "core.bare": "true",
     "attr.tree": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     "diff.external": "",
@@ -57,26 +57,26 @@ _DIFF = (
     "--full-index",
     "--find-renames",
     "-l400",
-    # Counted as unread; only the ids in the two trees are compared.
+    # Submodules count as unread; git only compares the ids in the two trees.
     "--ignore-submodules=none",
     "--submodule=short",
     "--src-prefix=a/",
     "--dst-prefix=b/",
 )
-# Padded and cut to 300 columns each, so that no title fills the memory.
+# Padded and cut to 300 columns each, which bounds the memory.
 _COMMIT_LINE = "--format=%<(300,trunc)%an%x1f%<(300,trunc)%s"
 MOST_ALTERNATES = 16
-# A commit without its files: names, and a message.
+# A commit object without files: names and a message.
 LARGEST_COMMIT = 1024 * 1024
-# More loose files than that are packed long before.
+# Git packs loose files long before this number.
 MOST_FILES = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Commits by their ids; no *base* for the first commit of a repository.
+    """A range of commit ids. *base* is empty for the first commit of a repository.
 
-    The patch leads from *merge_base*, where the two parted, to *head*.
+    The patch leads from *merge_base*, the common ancestor, to *head*.
     """
 
     base: str
@@ -86,14 +86,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Repositories:
-    """The folders below which repositories may be read, and the git that reads them."""
+    """The folders that may contain repositories, and the git executable."""
 
     allowed: tuple[Path, ...]
     executable: str = "git"
     seconds: float = 60.0
 
     def open(self, repository: str) -> Repository:
-        """The repository at a path. Raises PathRefused or ChangeMissing."""
+        """Open the repository at a path. Raises PathRefused or ChangeMissing."""
         if "\0" in repository or not Path(repository).is_absolute():
             raise PathRefused(problem="not_absolute")
         place = self._inside(Path(repository), "outside")
@@ -106,24 +106,24 @@ class Repositories:
         return Repository(git, place, self.executable, self.seconds)
 
     def _inside(self, path: Path, problem: str) -> Path:
-        """The path with all links resolved, if it is below an allowed folder."""
+        """Return the path with links resolved, if it is below an allowed folder."""
         try:
             real = path.resolve(strict=True)
             roots = [root.resolve(strict=True) for root in self.allowed if root.exists()]
         except (OSError, RuntimeError):
-            # What is not there and what may not be read look alike to whoever asks.
+            # Callers cannot distinguish a missing path from a forbidden one.
             raise PathRefused(problem=problem) from None
         if not any(real == root or root in real.parents for root in roots):
             raise PathRefused(problem=problem)
         return real
 
     def _common(self, git: Path) -> Path:
-        """Where a linked work tree has its objects: in the repository that it is linked to."""
+        """Return the object folder of a linked work tree, which is in its main repository."""
         said = _small_text(git / "commondir")
         return git if said is None else self._inside(git / said.strip(), "commondir")
 
     def _check_objects(self, objects: Path, seen: set[Path]) -> None:
-        """Objects may be borrowed from other repositories, so these must be allowed, too."""
+        """Check that repositories which objects are borrowed from are allowed."""
         real = self._inside(objects, "objects")
         if real in seen:
             return
@@ -136,7 +136,7 @@ class Repositories:
                 self._check_objects(real / line.strip(), seen)
 
     def _check_links(self, objects: Path) -> None:
-        """No link among objects may lead outside."""
+        """Check that no link among the objects leads outside."""
         todo, left = [objects], MOST_FILES
         while todo:
             with os.scandir(todo.pop()) as entries:
@@ -161,7 +161,7 @@ class Repository:
     seconds: float
 
     def find_range(self, head: str, base: str = "") -> Range:
-        """The commits that two names stand for; a *head* alone is a commit and its parent."""
+        """Resolve two names to commits. *head* alone means a commit and its parent."""
         commit = self._commit(head, "head")
         if base:
             start = self._commit(base, "base")
@@ -172,7 +172,7 @@ class Repository:
     def read_diff(
         self, wanted: Range, *, max_bytes: int, step: Callable[[], None] = lambda: None
     ) -> bytes:
-        """What *head* changes. Raises ChangeTooLarge before it fills the memory."""
+        """Return the changes of *head*. Raises ChangeTooLarge before memory is exhausted."""
         trees = (wanted.merge_base or "--root", wanted.head)
         code, output = self._run([*_DIFF, *trees, "--"], max_bytes, step)
         if code:
@@ -182,7 +182,7 @@ class Repository:
     def read_commits(
         self, wanted: Range, *, is_single: bool, most: int = 100
     ) -> tuple[list[tuple[str, str]], int]:
-        """Author and title of the newest *most* commits, and how many there are in all."""
+        """Return author and title of the newest *most* commits, and the total number."""
         limit = 1 if is_single else most
         within = [wanted.head] if is_single else [wanted.head, f"^{wanted.merge_base}"]
         output = self._ask_list([f"--max-count={limit}", _COMMIT_LINE, *within])
@@ -207,12 +207,13 @@ class Repository:
         return found
 
     def _parent(self, commit: str) -> str:
-        """The first parent of a commit; blank for the first commit of a repository."""
+        """Return the first parent of a commit; empty for the first commit of a repository."""
         code, output = self._run(["cat-file", "commit", commit], LARGEST_COMMIT)
         if code:
             raise GitFailed(command="cat-file", code=code)
         head, _, _ = output.partition(b"\n\n")
-        # Taken from the commit itself: in a shallow clone git says that its last one has none.
+        # Read from the commit itself: in a shallow clone, git reports no parent for the last
+        # commit.
         named = next((line for line in head.split(b"\n") if line.startswith(b"parent ")), None)
         if named is None:
             return ""
@@ -222,7 +223,7 @@ class Repository:
         return parent
 
     def _merge_base(self, base: str, head: str) -> str:
-        """Where two commits parted, so that what was done on *base* since is not undone in it."""
+        """Return the common ancestor, so that later changes on *base* do not appear as reverted."""
         code, output = self._run(["merge-base", base, head], 1_000)
         name = output.decode("ascii", "replace").strip()
         if code == 0 and _OBJECT.fullmatch(name):
@@ -234,7 +235,7 @@ class Repository:
         raise ChangeMissing(what="base", problem=problem)
 
     def _ask_commit(self, revision: str) -> str:
-        """The id of a commit; blank if there is none."""
+        """Return the id of a commit; empty if it does not exist."""
         ask = ["rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}"]
         code, output = self._run(ask, 1_000)
         name = output.decode("ascii", "replace").strip()
@@ -247,18 +248,18 @@ class Repository:
     def _run(
         self, arguments: Sequence[str], max_bytes: int, step: Callable[[], None] = lambda: None
     ) -> tuple[int, bytes]:
-        """The exit code and output of one call, bounded in time and size."""
+        """Return the exit code and output of one call, bounded in time and size."""
         settings = {**_SETTINGS, "safe.directory": str(self.place)}
         vector = [self.executable, "--no-pager", "--bare", f"--git-dir={self.git}"]
         for name, value in settings.items():
             vector += ("-c", f"{name}={value}")
         try:
-            # A session of its own, so that its children end with it.
+            # A new session, so that child processes end with it.
             process = subprocess.Popen(  # noqa: S603
                 [*vector, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                # It may quote names and texts, and nobody needs them.
+                # It may quote names and texts.
                 stderr=subprocess.DEVNULL,
                 env=_environment(self.git),
                 cwd=self.git,
@@ -271,7 +272,7 @@ class Repository:
 
 
 class _Output:
-    """What a process says, until it ends, says too much or takes too long."""
+    """Reads the output of a process up to a size and a time limit."""
 
     def __init__(self, process: subprocess.Popen[bytes], seconds: float) -> None:
         self._process = process
@@ -304,7 +305,7 @@ class _Output:
         self._end()
 
     def _end(self) -> None:
-        # A process that was waited for has given its number back.
+        # A process that was waited for has released its pid.
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -312,7 +313,7 @@ class _Output:
 
 
 def _git_folder(place: Path) -> Path | None:
-    """The folder of a repository's objects and names: within a work tree, elsewhere, or itself."""
+    """Return the git folder: inside a work tree, elsewhere, or the path itself."""
     inner = place / ".git"
     if inner.is_file():
         said = _small_text(inner) or ""
@@ -324,9 +325,9 @@ def _git_folder(place: Path) -> Path | None:
 
 
 def _small_text(path: Path) -> str | None:
-    """The text of a small file; None if there is none. What is larger is not one of git's."""
+    """Return the text of a small file; None if it is missing or too large to be git's."""
     try:
-        # A pipe in its place would never let go of us.
+        # Opening a named pipe would block.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise PathRefused(problem="no_file")
@@ -338,12 +339,12 @@ def _small_text(path: Path) -> str | None:
 
 
 def _environment(git: Path) -> dict[str, str]:
-    """Nothing of ours but the way to programs: no credential, no setting of whoever runs this."""
+    """Return a clean environment with PATH only: no credentials and no user settings."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": os.devnull,
         "LC_ALL": "C",
-        # Above all that a repository says about protocols; a blank list allows none.
+        # Overrides the protocol settings of the repository; an empty list allows none.
         "GIT_ALLOW_PROTOCOL": "",
         "GIT_ATTR_NOSYSTEM": "1",
         "GIT_CEILING_DIRECTORIES": str(git.parent),

@@ -1,8 +1,8 @@
-"""Finds the literals that code files under a secret name. Pure, and linear in the text.
+"""Finds literals that code assigns to secret names. Pure, and linear in the text.
 
-From the name and its sign on, an expression is read as far as all languages agree: brackets,
-literals, words. What it is made of is struck: ``os.getenv("DB_PASS", "…")``, ``("…")``, ``x or
-"…"``. What a value is looked up by stays.
+After the name and its sign, an expression is parsed as far as all languages agree: brackets,
+literals, words. Its literals are redacted: ``os.getenv("DB_PASS", "…")``, ``("…")``, ``x or "…"``.
+Lookup keys are kept.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _OPTION = re.compile(r"--|[A-Z0-9_]+$")
 _DEFINES = re.compile(r"(?<![A-Za-z0-9_])(?:def|fn|func|function) $")
 _LONGEST_BEFORE = 2_000
 _LONGEST_EXPRESSION = 4_000
-# Secret names in one line, and the characters that each has at least in any code.
+# The maximum of secret names in one line, and the minimum of characters per name in real code.
 _MOST_NAMES, _DENSEST = 128, 20
 _QUOTE = re.compile("[\"'`]")
 
 
 def find_literals(regions: Regions) -> Iterator[Span]:
-    """Literals under a secret name: ``password = "…"``, ``"api_key": "…"``."""
+    """Find literals under a secret name: ``password = "…"``, ``"api_key": "…"``."""
     credit = Credit()
     struck = next_quote = first = line_end = -1
     names = 0
     for found in regions.finditer(_SIGNED):
-        # A name within a literal that is struck is struck with it.
+        # A name inside a redacted literal is already redacted.
         if found.start() < struck or not regions.is_secret_name(found[1]):
             continue
         if found.start() > line_end:
@@ -51,7 +51,7 @@ def find_literals(regions: Regions) -> Iterator[Span]:
             line_end = _line_end(regions.text, first)
         names += 1
         if names > _MOST_NAMES and found.start() - first < _DENSEST * names:
-            # No code has so many; all that is left of the line is struck.
+            # No real code has so many names; the rest of the line is redacted.
             struck = line_end
             yield found.end(), line_end, "secret"
             continue
@@ -69,10 +69,10 @@ def find_literals(regions: Regions) -> Iterator[Span]:
 
 
 def _behind(regions: Regions, found: re.Match[str], credit: Credit) -> Iterator[Span]:
-    """The literals behind one name and its sign."""
+    """Yield the literals after one name and its sign."""
     text, at = regions.text, found.end()
     name, quote, sign = found[1], found[2] or "", found[3] or ""
-    # What was struck before is no name.
+    # A redaction mark is not a name.
     if quote.startswith("]") and name == "secret":
         return iter(())
     is_password = regions.is_password_name(name)
@@ -83,26 +83,26 @@ def _behind(regions: Regions, found: re.Match[str], credit: Credit) -> Iterator[
             return iter(())
         return _Reading(text, at, is_password, within=[_shared_columns(sign, callee)]).spans(credit)
     if sign == ",":
-        # ("password", "…"): only if the name is all that is quoted.
+        # ("password", "…"): only if the name is the whole quoted text.
         if quote[-1:] not in ("'", '"') or not before.endswith(quote[-1]):
             return iter(())
-        # Of a list of names, each is one.
+        # In a list of names, each element is one.
         within = [] if _OPTION.match(name) else [_Within.NAMES]
         return _Reading(text, at, False, within=within).first()
     if sign in _COMPARES:
         return _Reading(text, at, is_password and sign != "").first()
-    # A quote behind a name within quotes ends them; within brackets, a comma ends a value.
+    # After a name within quotes, a quote ends them; within brackets, a comma ends a value.
     shut = '"' if not quote and before.count('"') % 2 else ""
     ends = sign == ":" or _is_open(before)
     return _Reading(text, at, is_password, sign, shut, comma_ends=ends).spans(credit)
 
 
 class Credit:
-    """How far expressions may be read on, so that all of them together take linear time.
+    """A budget that keeps the parsing of all expressions together linear in the text.
 
-    An expression may hold further names, each of which is read again. Every character in front of a
-    name earns a character, and a piece costs its length and some for the work on it. Where names
-    are as dense as in no code, only the first pieces behind each are read.
+    An expression may contain further names, each of which is parsed again. Every character before a
+    name earns one unit; a token costs its length plus overhead. Where names are denser than in real
+    code, only the first tokens after each are read.
     """
 
     MOST = 16_384
@@ -117,14 +117,14 @@ class Credit:
         self._begun = self._read = at
 
     def pays(self, at: int) -> bool:
-        """Whether the piece that ended here can be paid for, and so another one may be read."""
+        """Return whether the budget covers the token that ended here; if so, parsing continues."""
         self._left -= at - self._read + self.PIECE
         self._read = at
         return self._left > 0
 
 
 def _line_before(text: str, at: int) -> str:
-    """What stands before a place on its line. In a line without end, that is not looked at."""
+    """Return the text before a position on its line; empty for an overlong line."""
     start = text.rfind("\n", max(0, at - _LONGEST_BEFORE), at) + 1
     return text[start:at] if at - start < _LONGEST_BEFORE else ""
 
@@ -139,7 +139,7 @@ def _is_open(before: str) -> bool:
     return count("(") + count("[") + count("{") > count(")") + count("]") + count("}")
 
 
-# -- how an expression is read
+# -- parsing of an expression
 
 _TOKEN = re.compile(
     r"""[ \t\r\0]*+(?:
@@ -152,11 +152,11 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _LITERALS = ("triple", "double", "single", "back")
-# No expression that is worth it has more.
+# Relevant expressions have fewer tokens.
 _TOKENS = 64
 _LONGEST_TRIPLE = 20_000
 
-# What ends an expression, what may stand between two words of one, and what goes on over a line.
+# Tokens that end an expression, that may join two words, and that continue over a line end.
 _STOPS = frozenset(
     {"return", "raise", "throw", "yield", "print", "def", "class", "function", "func", "lambda"}
     | {"assert", "import", "=>", ";"}
@@ -166,7 +166,7 @@ _KEYWORDS = frozenset(
 )
 _GOES_ON = frozenset({"=", ":=", "=>", "||", "??", "?", "+", "\\", "or"})
 _BEGINS_ON = re.compile(r"[ \t]*+(?:\|\||\?\?|or[ ]|[?:+][ ])")
-# A value is looked up by the first argument of these, or compared with it.
+# The first argument of these is a lookup key or is compared with the value.
 _LOOKUP = re.compile(
     r"(?:get|fetch|find|look|read|load|require|prompt|ask|env|config|header|param|query|match)\w*"
     r"|pop|input|var|open|bool|int|flag|compile|fullmatch|search|sub|split|replace\w*|[lr]?strip"
@@ -181,7 +181,7 @@ _LABELS = frozenset(
 
 
 class _Within(Enum):
-    """What an open bracket holds."""
+    """The content of an open bracket."""
 
     GROUP = auto()
     NAMES = auto()
@@ -203,7 +203,7 @@ def _shared_columns(bracket: str, callee: str) -> _Within:
 
 
 class _Reading:
-    """An expression, read from the sign behind a secret name on."""
+    """An expression, parsed from the sign after a secret name on."""
 
     def __init__(
         self,
@@ -219,11 +219,11 @@ class _Reading:
         self.text = text
         self.at = at
         self.is_password = is_password
-        # The last piece, and where it ended.
+        # The last token, and where it ended.
         self.last = last
         self.last_end = at
         self.last_is_word = False
-        # What stands before the sign that was read last.
+        # The text before the last sign.
         self.label = ""
         self.shut = shut
         self.comma_ends = comma_ends
@@ -232,14 +232,14 @@ class _Reading:
         self.is_call = bool(within)
 
     def first(self) -> Iterator[Span]:
-        """Only a literal right behind the sign."""
+        """Yield only a literal directly after the sign."""
         found = _TOKEN.match(self.text, self.at)
         if found is not None and found.lastgroup in _LITERALS:
             self.at = found.end()
             yield from self._struck(found)
 
     def spans(self, credit: Credit) -> Iterator[Span]:
-        """Every literal that may be the secret, up to where the expression ends."""
+        """Yield every literal of the expression that may be the secret."""
         for number in range(_TOKENS):
             if number and not credit.pays(self.at):
                 return
@@ -253,7 +253,7 @@ class _Reading:
                 if kind == "double" and self.shut:
                     return
                 if kind == "single" and self.last_is_word and start - 1 == self.last_end:
-                    # It's an apostrophe.
+                    # An apostrophe, as in "it's".
                     self.at = start
                     continue
                 yield from self._struck(found)
@@ -263,12 +263,12 @@ class _Reading:
             self.last_end = self.at
 
     def _goes_on(self, kind: str, piece: str, start: int) -> bool:
-        """Whether the expression goes on with this piece."""
+        """Return whether the expression continues with this token."""
         match kind:
             case "line":
                 return self._goes_on_over_line()
             case "word":
-                # Two words side by side are prose.
+                # Two adjacent words are prose.
                 if piece in _STOPS or (self.last_is_word and not {piece, self.last} & _KEYWORDS):
                     return False
             case "open":
@@ -295,12 +295,12 @@ class _Reading:
         if piece == ",":
             self.has_comma = True
             return not self.comma_ends
-        # a, password = "…", "…" goes on, and password = "…", b = "…" does not.
+        # a, password = "…", "…" continues, and password = "…", b = "…" does not.
         is_next = piece in "=:" and self.has_comma
         return not is_next and piece not in _STOPS and piece != self.shut
 
     def _goes_on_over_line(self) -> bool:
-        # A bracket that holds an empty line is more likely one that was never closed.
+        # A bracket that contains an empty line was probably never closed.
         if self.text[self.at : self.at + 1] in ("", "\n", "\r") or _Within.BRACE in self.within:
             return False
         is_open = bool(self.within) or self.last in _GOES_ON
@@ -313,17 +313,17 @@ class _Reading:
         if kind == "triple":
             start, end, has_lines = self._triple(found[kind], end)
         elif self.within and self.text[self.at : self.at + 1] == ":":
-            # {"password": "…"}: a key of its own.
+            # {"password": "…"}: a separate key.
             return
         for line in self.text[start:end].split("\n"):
-            # A sentence of a longer text is no secret for the digit that is in it.
+            # A sentence of a longer text is not a secret just because it contains a digit.
             is_sentence = has_lines and not self.is_password and " " in line.strip()
             if not is_sentence and self._may_be_secret(line):
                 yield start, start + len(line), "secret"
             start += len(line) + 1
 
     def _triple(self, quotes: str, start: int) -> tuple[int, int, bool]:
-        """Where a literal of three quotes begins and ends, and whether it goes over lines."""
+        """Return start and end of a triple-quoted literal, and whether it spans lines."""
         end = self.text.find(quotes, start, start + _LONGEST_TRIPLE)
         line = self.text.find("\n", start)
         line = line if line >= 0 else len(self.text)

@@ -1,4 +1,4 @@
-"""Reads what a model found in a part, and puts the parts' findings together. Pure."""
+"""Parses the findings of each part and merges them. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast_review.place import Places
 from holdfast_review.refusal import RedactionFailed
 from holdfast_review.secrets import redact_text
 
-# Nobody reads more, and a model that says more is lost.
+# Readers do not read more, and a model that reports more is unreliable.
 MOST_FINDINGS = 200
 WITHHELD = "The text of this finding was withheld because it may contain a secret."
 _UNNAMED = "(no file named)"
@@ -26,7 +26,7 @@ _CUT = "…"
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The findings of one part that can be kept, and how many cannot, or not whole."""
+    """The findings of one part, and how many were dropped or cut."""
 
     findings: tuple[Finding, ...]
     dropped: int = 0
@@ -39,23 +39,23 @@ class Merged:
 
     findings: tuple[Finding, ...]
     dropped: int
-    # More than anybody reads.
+    # Findings above the limit.
     left_out: int
     cut: int = 0
 
     @property
     def summary(self) -> str:
-        """How many there are, and how bad."""
+        """Summarize number and severity."""
         return tally(self.findings)
 
     @property
     def unplaced(self) -> int:
-        """How many name no file of the change."""
+        """Return how many findings name no file of the change."""
         return sum(not one.is_placed for one in self.findings)
 
 
 def tally(findings: Sequence[Finding]) -> str:
-    """How many findings there are and how bad they are, in one sentence."""
+    """Summarize number and severity of findings in one sentence."""
     if not findings:
         return "No findings."
     paths = len({one.file for one in findings})
@@ -65,7 +65,7 @@ def tally(findings: Sequence[Finding]) -> str:
 
 
 def by_severity(findings: Sequence[Finding]) -> str:
-    """``1 critical, 2 low``, the worst first."""
+    """Return ``1 critical, 2 low``, the most severe first."""
     counts = Counter(one.severity for one in findings)
     worst_first = sorted(counts, key=lambda severity: -severity.rank)
     return ", ".join(f"{counts[severity]} {severity}" for severity in worst_first)
@@ -75,10 +75,11 @@ def by_severity(findings: Sequence[Finding]) -> str:
 
 
 def read_findings(data: Mapping[str, Any], shown: Sequence[FileChange]) -> Read:
-    """The findings of an answer that fits the schema.
+    """Parse the findings of an answer that matches the schema.
 
-    A finding without a message is dropped. One that names no file of the part is kept as it is: it
-    may be about another part. A line that was not shown makes it a finding about its file.
+    A finding without a message is dropped. One that names no file of the part is kept unchanged,
+    because it may be about another part. A finding on a line that was not shown becomes a finding
+    about its file.
     """
     places = Places(shown)
     lines = {file.path: file.places for file in shown}
@@ -90,7 +91,7 @@ def read_findings(data: Mapping[str, Any], shown: Sequence[FileChange]) -> Read:
             dropped += 1
             continue
         cut += not is_whole
-        # To a schema 3.0 is whole, too.
+        # JSON Schema accepts 3.0 as an integer.
         asked = int(one["line"])
         severity, confidence = Severity(one["severity"]), Confidence(one["confidence"])
         finding = Finding(one["file"], _stored(asked), severity, message, confidence, False)
@@ -101,19 +102,19 @@ def read_findings(data: Mapping[str, Any], shown: Sequence[FileChange]) -> Read:
 def _placed(
     one: Finding, places: Places, lines: Mapping[str, frozenset[int]], asked: int = 0
 ) -> Finding:
-    """The finding at the file that it means; as it is, made fit to be shown, if there is none."""
+    """Return the finding with the file that it refers to, or sanitized if there is none."""
     found = places.find(one.file)
     if found is None:
         name, _ = _shown(one.file, LONGEST_PATH)
         return replace(one, file=name or _UNNAMED, is_placed=False)
     path = found.file.path
-    # Numbers begin with 1, whatever a patch claims.
+    # Line numbers begin with 1, whatever a patch claims.
     wanted = (asked, one.line, found.line)
     line = next((at for at in wanted if at and at > 0 and at in lines[path]), None)
     return replace(one, file=path, line=line, is_placed=True)
 
 
-# What both databases hold in an integer column.
+# The range of an integer column in both databases.
 _LARGEST_LINE = 2**31 - 1
 
 
@@ -122,7 +123,7 @@ def _stored(line: int) -> int | None:
 
 
 def _message(text: str) -> tuple[str, bool]:
-    """One line that can be shown anywhere, and whether it is all of it."""
+    """Return the message as one printable line, and whether it is complete."""
     try:
         return _redacted(" ".join(text.split()), LONGEST_FINDING)
     except RedactionFailed:
@@ -137,8 +138,8 @@ def _shown(text: str, longest: int) -> tuple[str, bool]:
 
 
 def _redacted(text: str, longest: int) -> tuple[str, bool]:
-    """A model may repeat what it should not, so its words are redacted like the change."""
-    # Longer than what is kept, so that no half of a secret is left at the end.
+    """Redact the model's words like the change: the model may repeat secrets."""
+    # Redact more than is kept, so that no half of a secret remains at the end.
     is_whole = len(text) <= longest
     text = visible(redact_text(text if is_whole else text[: 2 * longest]))
     if is_whole and len(text) <= longest:
@@ -150,9 +151,9 @@ def _redacted(text: str, longest: int) -> tuple[str, bool]:
 
 
 def merge(parts: Iterable[Read], change: Change | None = None) -> Merged:
-    """One list out of the parts' lists: what is said twice once, as severe as it was said.
+    """Merge the findings of all parts; duplicates keep the highest severity.
 
-    With the *change*, a finding about a file of another part finds its place, and each one quotes
+    With the *change*, findings about a file of another part are located, and each finding quotes
     its line.
     """
     found: list[Finding] = []
@@ -178,7 +179,7 @@ def _place_rest(findings: Sequence[Finding], files: Sequence[FileChange]) -> lis
 
 
 def _quote_lines(findings: Sequence[Finding], files: Sequence[FileChange]) -> list[Finding]:
-    """Each finding with the line that it is about, as the redacted change has it."""
+    """Add to each finding the line that it refers to, from the redacted change."""
     wanted = {(one.file, one.line) for one in findings if one.is_placed and one.line}
     quotes: dict[tuple[str, int | None], str] = {}
     for file in files:
@@ -188,9 +189,9 @@ def _quote_lines(findings: Sequence[Finding], files: Sequence[FileChange]) -> li
     return [replace(one, quote=quotes.get((one.file, one.line), "")) for one in findings]
 
 
-# -- what says the same
+# -- duplicates
 
-# A rule or weakness by its id: CWE-89, S608, no-eval in brackets or before a colon.
+# The id of a rule or weakness: CWE-89, S608, no-eval in brackets or before a colon.
 _RULE = re.compile(
     r"\b((?i:CWE|CVE|GHSA|RUSTSEC)-[0-9A-Za-z-]{1,40})\b"
     r"|^\W{0,3}([A-Z]{1,6}-?[0-9]{2,5})\W{0,2}[:\])]"
@@ -205,12 +206,12 @@ def _rule_of(message: str) -> str:
 
 
 def _normalized(message: str) -> str:
-    """Words only: case, punctuation, quotes and widths of letters do not count."""
+    """Return the words only, without case, punctuation, quotes and character widths."""
     return _PUNCTUATION.sub(" ", unicodedata.normalize("NFKC", message).casefold()).strip()
 
 
 def _without_repeats(findings: Iterable[Finding]) -> list[Finding]:
-    """Two findings at one place say the same if they share their rule or their words."""
+    """Drop findings at the same place that share their rule or their words."""
     kept: list[Finding] = []
     known: dict[tuple[str, int | None, str], int] = {}
     for one in findings:

@@ -1,4 +1,4 @@
-"""What a review is made of: a source, recipients, findings. Checked at the edge. Pure."""
+"""Data types of reviews: sources, recipients, findings, and validation of input. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_FINDINGS = 1_000
 LONGEST_PATH = 1_000
 LONGEST_FINDING = 4_000
 LONGEST_SUMMARY = 4_000
-# A line of code as a message quotes it.
+# The maximum length of a quoted line of code.
 LONGEST_QUOTE = 200
 LARGEST_VERSION = 2_147_483_647
 _VERSION = re.compile(r"v?([1-9][0-9]{0,9})")
@@ -45,12 +45,12 @@ class Source:
     base: str = ""
     head: str = ""
     artifact_id: str = ""
-    # Of the patch, so that the same patch is known again under another artifact.
+    # Checksum of the patch, which identifies it across artifacts.
     sha256: str = ""
-    # Not blank while a posted patch waits, encrypted, for the stage that redacts it.
+    # Set while a posted patch is encrypted, until the first stage redacts it.
     sealed: str = ""
-    # The patch itself, until the review that it is for is made; its checksum, and the key by which
-    # it is sealed. They are no part of the document.
+    # The patch itself until its review is created, its checksum, and the key that seals it. They
+    # are not part of the document.
     data: bytes | None = field(default=None, repr=False)
     digest: str = field(default="", repr=False)
     seal_key: str = field(default="", repr=False)
@@ -109,36 +109,36 @@ class Recipient:
     name: str
     channel: str
     address: str = field(repr=False)
-    # Without a required one, the review is not done.
+    # The review is not done until its required recipients are notified.
     is_required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One remark about a change. *line* is None where it is about the whole file."""
+    """One finding about a change. *line* is None if it is about the whole file."""
 
     file: str
     line: int | None
     severity: Severity
     message: str = field(repr=False)
     confidence: Confidence = Confidence.MEDIUM
-    # Whether *file* is a file of the change. If not, it is what the model called it.
+    # Whether *file* is part of the change. If not, it is the model's wording.
     is_placed: bool = True
     # The line itself, redacted.
     quote: str = field(default="", repr=False)
 
     @property
     def order(self) -> tuple[int, str, int, str]:
-        """The most severe first, then by place."""
+        """Sort key: the most severe first, then by place."""
         return (-self.severity.rank, self.file, self.line or 0, self.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Criticism:
-    """What the critic says of a change; *detail* holds counts, ids and versions, and no text.
+    """The critic's findings about a change; *detail* has counts, ids and versions, no text.
 
-    Its counts that :class:`~holdfast_review.coverage.Coverage` knows say how much of the
-    change was reviewed.
+    The counts that :class:`~holdfast_review.coverage.Coverage` defines say how much of the change
+    was reviewed.
     """
 
     findings: Sequence[Finding]
@@ -148,7 +148,7 @@ class Criticism:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a change comes from, as far as it is known."""
+    """The origin of a change, as far as it is known."""
 
     author: str = field(default="", repr=False)
     title: str = field(default="", repr=False)
@@ -174,7 +174,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A version of a changelist under review, as it stands."""
+    """The review of one version of a changelist."""
 
     review_id: str
     org_id: str
@@ -189,9 +189,9 @@ class Review:
     succeeded_at: datetime | None = None
     dead_letter_id: str | None = None
     finding_count: int | None = None
-    # Its deliveries are in the outbox: what was found, and who is told, is fixed.
+    # The deliveries are in the outbox; findings and recipients are fixed.
     is_told: bool = False
-    # Nobody is told of it any more: a higher version is in the outbox.
+    # No recipient is notified any more: a higher version is in the outbox.
     is_overtaken: bool = False
     is_erased: bool = False
     # How much of the change was reviewed; None until the critic is done.
@@ -200,19 +200,19 @@ class Review:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What the review says of the change; None until the critic is done."""
+        """Return the result of the review; None until the critic is done."""
         if self.coverage is None or self.finding_count is None:
             return None
         return self.coverage.outcome(self.finding_count)
 
     @property
     def subject(self) -> str:
-        """What its deliveries are about."""
+        """Return the subject of its deliveries."""
         return subject_of(self.changelist_id)
 
 
 def subject_of(changelist_id: str) -> str:
-    """What deliveries about a changelist have in common, whatever its version."""
+    """Return the subject that deliveries for all versions of a changelist share."""
     return f"changelist:{changelist_id}"
 
 
@@ -227,7 +227,7 @@ The third argument is what Fetch returned."""
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A checked request for a review."""
+    """A validated review request."""
 
     org_id: str
     changelist_id: str
@@ -239,7 +239,7 @@ class Given:
 
     @property
     def hash(self) -> str:
-        """Equal for requests that ask for the same; an address is not told from its hash."""
+        """Hash the request. Equal requests have equal hashes; addresses cannot be recovered."""
         told = [[one.name, one.channel, one.address, one.is_required] for one in self.recipients]
         content = self.source.content
         if checksum := content.get("sha256"):
@@ -249,17 +249,17 @@ class Given:
 
 @lru_cache(maxsize=64)
 def slow_hash(checksum: str, org_id: str) -> str:
-    """A checksum that may be kept of text with secrets in it.
+    """Return a checksum that is safe to store for text with secrets.
 
-    By a plain one a reader of the database could try short passwords, with all other lines known.
-    It takes 50 ms.
+    With a plain hash, a reader of the database who knows all other lines could guess short
+    passwords. It takes 50 ms.
     """
     made = hashlib.scrypt(checksum.encode(), salt=org_id.encode(), n=2**14, r=8, p=1, dklen=32)
     return made.hex()
 
 
 def read_version(value: object, errors: dict[str, str]) -> int:
-    """A positive whole number; ``v3`` is 3."""
+    """Parse a positive integer; ``v3`` is 3."""
     if isinstance(value, str) and (found := _VERSION.fullmatch(value)):
         value = int(found[1])
     if type(value) is int and 1 <= value <= LARGEST_VERSION:
@@ -269,7 +269,7 @@ def read_version(value: object, errors: dict[str, str]) -> int:
 
 
 def read_name(field_name: str, value: object, errors: dict[str, str], longest: int) -> str:
-    """A text of one line: what could end a header or act on a terminal is refused."""
+    """Validate a text of one line without control characters."""
     if not isinstance(value, str) or not value.strip() or len(value) > longest:
         errors[field_name] = f"must be a text of 1 to {longest} characters"
         return ""
@@ -280,7 +280,7 @@ def read_name(field_name: str, value: object, errors: dict[str, str], longest: i
 
 
 def read_source(source: object, errors: dict[str, str]) -> Source:
-    """A source that names what its kind needs."""
+    """Validate a source: the fields that its kind needs."""
     if not isinstance(source, Source):
         errors["source"] = "must be Source.git(…) or Source.patch(…)"
         return Source(SourceKind.PATCH)
@@ -303,7 +303,7 @@ def read_source(source: object, errors: dict[str, str]) -> Source:
 def read_recipients(
     recipients: Sequence[Recipient], errors: dict[str, str]
 ) -> tuple[Recipient, ...]:
-    """The recipients, each named once."""
+    """Validate the recipients; names are unique."""
     if len(recipients) > MOST_RECIPIENTS:
         errors["recipients"] = f"may be {MOST_RECIPIENTS} at most"
         return ()

@@ -1,9 +1,9 @@
-"""Notify: the last stage. Everybody is put into the outbox at once, then served; done is all told.
+"""The last stage: puts all messages into the outbox and waits until they are delivered.
 
-In one transaction it is fixed what is told and to whom, the message of every recipient is put into
-the outbox, and their addresses are let go. What is sent is the outbox's business. Afterwards the
-stage waits, at no attempt, until the deliveries of all required recipients are marked. It fails
-only if one of them can never be told.
+One transaction fixes the findings and the recipients, adds a message for every recipient to the
+outbox, and deletes their addresses from the review. The outbox sends the messages. The stage
+snoozes, without counting attempts, until the deliveries of all required recipients are marked. It
+fails only if one of them can never be delivered.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from holdfast_review.show import Told
 
 SQL = Statements("holdfast_review", "notify.sql")
 
-# Somebody is being erased at this moment.
+# A recipient is being erased concurrently.
 GLANCE = timedelta(seconds=5)
-# So many deliveries are named in a dead letter; the others are with the review.
+# The maximum of deliveries in a dead letter; the review lists the others.
 MOST_NAMED = 5
 # The delivery may still be marked.
 OPEN = (State.PENDING, State.HELD)
 
 
 def notify(hf: Holdfast, job: Context, review: Review) -> dict[str, Any]:
-    """Tell every recipient of a review; the result comes back when each required one is told."""
+    """Notify every recipient; return the result when all required ones are notified."""
     _intend(hf, job, review)
     pending = [one.delivery_id for one in _look(hf, review) if one.state == State.PENDING]
     ids = [one for one in pending if one is not None]
@@ -53,7 +53,7 @@ def notify(hf: Holdfast, job: Context, review: Review) -> dict[str, Any]:
 
 
 def _wait(hf: Holdfast, job: Context, told: Sequence[Told]) -> None:
-    """Raise Snooze while a required recipient may still be told, by the outbox or by a person."""
+    """Raise Snooze while the outbox or an operator may still deliver to a required recipient."""
     open_ones = [one for one in told if one.is_required and one.state in OPEN]
     if any(one.delivery_id is None for one in open_ones):
         raise Snooze(GLANCE)
@@ -65,7 +65,7 @@ def _look(hf: Holdfast, review: Review) -> tuple[Told, ...]:
 
 
 def _intend(hf: Holdfast, job: Context, review: Review) -> None:
-    """Put the message into the outbox for everybody who is not in it, and let go of addresses."""
+    """Add messages for recipients that have none to the outbox, and delete their addresses."""
     ids = {"org_id": review.org_id, "review_id": review.review_id}
 
     def fix(tx: Tx) -> list[Intended]:
@@ -104,7 +104,7 @@ def _intent(review: Review, row: Row, content: Content) -> OutgoingMessage:
 
 
 def finish_review(review: Review, told: Sequence[Told]) -> dict[str, Any]:
-    """The result of a review whose required recipients have all been told; else raises why not."""
+    """Return the result once all required recipients are notified; otherwise raise the reason."""
     missing = [one for one in told if one.is_required and one.notified_at is None]
     if missing:
         named = ",".join(one.delivery_id or "" for one in missing[:MOST_NAMED])

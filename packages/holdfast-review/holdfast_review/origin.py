@@ -1,7 +1,7 @@
-"""Who made a change, what they call it, and between which commits it lies.
+"""The origin of a change: author, title and commits.
 
-Author and title are text of the tenant. They are kept with the review, redacted, and erased with
-it; stage outputs hold only ids.
+Author and title are tenant data. They are redacted, stored with the review and erased with it.
+Stage outputs contain only ids.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from holdfast_review.secrets import redact_text
 LONGEST_TITLE = 200
 LONGEST_AUTHOR = 120
 MOST_AUTHORS = 3
-# The header of a mail ends long before.
+# Mail headers are much shorter.
 _LONGEST_HEAD = 64 * 1024
 
 
 def origin_of_commits(
     commits: Sequence[tuple[str, str]], *, base: str, head: str, count: int
 ) -> Origin:
-    """The origin of commits, given as pairs of author and title with the newest first."""
+    """Build the origin from (author, title) pairs of commits, newest first."""
     authors = list(
         dict.fromkeys(filter(None, (clean_text(one, LONGEST_AUTHOR) for one, _ in commits)))
     )
@@ -50,7 +50,7 @@ _ADDRESS = re.compile(r"\s*<[^<>]*>\s*$")
 
 
 def origin_of_patch(patch: bytes) -> Origin:
-    """The origin that a patch names in the mail around it, as ``git format-patch`` writes it."""
+    """Parse the origin from the mail around a patch, as ``git format-patch`` writes it."""
     begins = _PATCH_BEGINS.search(patch)
     head = patch[: begins.start() if begins else 0][:_LONGEST_HEAD].lstrip()
     if not head:
@@ -59,7 +59,7 @@ def origin_of_patch(patch: bytes) -> Origin:
         mail = BytesHeaderParser(policy=default).parsebytes(head)
         author, title = str(mail["from"] or ""), str(mail["subject"] or "")
     except (MessageError, ValueError, LookupError, TypeError, AttributeError, IndexError):
-        # Python's parser trips over some broken headers. Then nothing is known.
+        # Python's parser fails on some broken headers; the origin is unknown then.
         return Origin()
     commits = _COMMIT.findall(patch)
     name = _ADDRESS.sub("", author).strip(' "') or author
@@ -72,7 +72,7 @@ def origin_of_patch(patch: bytes) -> Origin:
 
 
 def clean_text(text: str, longest: int) -> str:
-    """One line without secrets that can be shown anywhere; blank if that cannot be made sure."""
+    """Return one printable line without secrets; empty if that cannot be guaranteed."""
     line = " ".join(text[: 10 * longest].split())
     try:
         return harmless(redact_text(line), longest)
@@ -82,6 +82,6 @@ def clean_text(text: str, longest: int) -> str:
 
 @runtime_checkable
 class FetchesOrigin(Protocol):
-    """A fetch that also says who made a change; a custom one need not."""
+    """A fetch that also returns the origin of a change; custom fetches need not."""
 
     def fetch(self, job: Context, review: Review) -> tuple[Mapping[str, Any], Origin]: ...

@@ -1,8 +1,8 @@
-"""The second stage through the batch lane: a job for each part of a change, and the stage waits.
+"""The second stage with batch processing: one job for each part of a change.
 
-A part is stored as an artifact, and its row comes before its job, so every answer has a place. The
-stage comes back, at no attempt, until all parts are answered. Each part has five attempts of its
-own; one that is dead ends the stage, and a replay asks only for what has no answer.
+Each part is stored as an artifact, and its row is written before its job, so every answer has a
+row. The stage snoozes, without counting attempts, until all parts are answered. Each part has five
+attempts. A dead part fails the stage; a replay requests only the missing answers.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class PartWork:
-    """Asks about one part of a change and reads what was found; writes nothing."""
+    """Builds the request for one part of a change and parses its findings; writes nothing."""
 
     hf: Holdfast
 
     def load(self, tx: Tx, items: Sequence[Item]) -> Mapping[str, Row]:
-        """Where the parts of these jobs lie, in one read."""
+        """Load the locations of the parts of these jobs in one read."""
         wanted = [
             {
                 "org_id": item.org_id,
@@ -69,11 +69,11 @@ class PartWork:
         return {str(row["job_id"]): row for row in tx.many(SQL.load_parts, wanted=wanted)}
 
     def request(self, item: Item) -> Request:
-        """The prompt of the route's version, around the part."""
+        """Build the prompt of the route's version for the part."""
         return prompt_for(self._part(item), item.route.prompt_version)
 
     def accept(self, item: Item, reply: Reply) -> ResultWithRows:
-        """The findings that can be kept."""
+        """Return the valid findings."""
         read = read_findings(reply.data, self._part(item).files)
         row = {
             "org_id": item.org_id,
@@ -89,11 +89,11 @@ class PartWork:
     def _part(self, item: Item) -> Part:
         row = item.loaded
         if row is not None and row["status"] == State.CANCELED:
-            # Nobody waits for an answer: the part is canceled with its review, and not paid for.
+            # The review ended, so the part is canceled with it and not billed.
             self.hf.cancel(item.job_id, org_id=item.org_id, reason="review canceled")
             raise Snooze(GLANCE)
         if row is None or row["change_key"] != item.payload["change_key"]:
-            # Another change is under review, or its answers have been put together.
+            # Another change is under review, or its answers were merged already.
             raise ReviewUnfit(job_id=item.job_id, missing="part")
         if row["erased_at"] is not None:
             raise ReviewErased(review_id=item.payload["review_id"])
@@ -108,9 +108,9 @@ class PartWork:
 
 
 class BatchCritic:
-    """Criticises changes through one route, with a job of the batch lane for each part.
+    """Reviews changes through one route, with one batch job for each part.
 
-    Making it declares the job type ``review.criticise``.
+    Creating it declares the job type ``review.criticise``.
     """
 
     def __init__(self, hf: Holdfast, route: Route, part_chars: int = PART_CHARS) -> None:
@@ -129,7 +129,7 @@ class BatchCritic:
         declare(PartWork(hf))
 
     def __call__(self, job: Context, review: Review, fetched: Mapping[str, Any]) -> Criticism:
-        """What the model says of the change. Raises Snooze until all parts are answered."""
+        """Return the model's review of the change. Raises Snooze until all parts are answered."""
         key = stable_hash(fetched["sha256"], self.route.prompt_version, self.part_chars)
         rows = self._list(review)
         if not rows or any(_is_over(row, key, job.id) for row in rows):
@@ -152,7 +152,7 @@ class BatchCritic:
         key: str,
         rows: Sequence[Row],
     ) -> None:
-        """Store the parts that nobody has answered, and forget what was asked before."""
+        """Store the unanswered parts, and delete outdated ones."""
         answered = {
             row["number"] for row in rows if row["change_key"] == key and row["answer"] is not None
         }
@@ -175,7 +175,7 @@ class BatchCritic:
         self.hf.store.write(work)
 
     def _ask(self, job: Context, review: Review, key: str, rows: Sequence[Row]) -> None:
-        """Enqueue the jobs of parts; whoever died in between enqueues the same ones again."""
+        """Enqueue the jobs of parts. After a crash, the same jobs are enqueued again."""
         waiting = [row["number"] for row in rows if row["answer"] is None]
         if not waiting:
             return
@@ -184,7 +184,7 @@ class BatchCritic:
                 payload={"review_id": review.review_id, "part": number, "change_key": key},
                 org_id=review.org_id,
                 actor=job.actor,
-                # Another prompt, as after a deployment, is another question.
+                # Another prompt, for example after a deployment, needs another answer.
                 idempotency_key=f"{job.id}:{key[:16]}:{number}",
             )
             for number in waiting
@@ -198,7 +198,7 @@ class BatchCritic:
         self.hf.store.write(lambda tx: tx.affected(SQL.mark_asked, asked=asked, **ids))
 
     def _check(self, job: Context, rows: Sequence[Row]) -> None:
-        """Raise unless every part has an answer: Snooze, or PartsFailed once none is under way."""
+        """Raise Snooze while parts are pending, or PartsFailed if one failed and none is."""
         open_parts = [row for row in rows if row["answer"] is None]
         if not open_parts:
             return
@@ -224,7 +224,7 @@ class BatchCritic:
 
 
 def make_batch_critic(hf: Holdfast) -> BatchCritic | None:
-    """The critic of the settings; None if they name no model, which the stage says."""
+    """Build the critic from the settings; None if they name no model, which the stage reports."""
     said = hf.settings.review
     if said.provider is None or said.adapter_kind is None or said.model is None:
         return None
@@ -243,7 +243,7 @@ def _ids(review: Review) -> dict[str, str]:
 
 
 def _is_over(row: Row, key: str, job_id: str) -> bool:
-    """Whether a row is of another change, or was asked for by a job before this one, in vain."""
+    """Return whether a row belongs to another change or to an earlier job that failed."""
     if row["change_key"] != key:
         return True
     return row["answer"] is None and str(row["asked_by"] or job_id) != job_id

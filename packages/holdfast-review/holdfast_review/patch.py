@@ -1,7 +1,7 @@
-"""Patches: unified diffs, as git writes them or as somebody posts them. Pure.
+"""Patches: unified diffs, written by git or posted by users. Pure.
 
-Only the sections of files are read. What stands around them, such as the head of a mail, is
-dropped. Nothing is ever written or opened under a path of a patch.
+Only the file sections are parsed. Surrounding text, such as a mail header, is dropped. No path of a
+patch is ever opened or written.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from holdfast.redact import visible
 from holdfast_review.refusal import ChangeTooLarge, PatchInvalid
 
 LONGEST_PATH = 1_000
-# What cannot be decoded is shown as this.
+# Replaces bytes that cannot be decoded.
 UNREADABLE = "\ufffd"
 NOWHERE = "/dev/null"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a change may be. 4 MiB are some 70 calls of a model."""
+    """Size limits of a change. 4 MiB are some 70 model calls."""
 
     max_bytes: int = 4 * 1024 * 1024
     max_files: int = 2_000
 
 
 class Status(StrEnum):
-    """What a change does to a file."""
+    """The kind of change to a file."""
 
     ADDED = "added"
     DELETED = "deleted"
@@ -40,7 +40,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Lines that belong together, each with its sign: blank, plus or minus."""
+    """Consecutive lines, each with its sign: blank, plus or minus."""
 
     old_start: int
     new_start: int
@@ -48,7 +48,7 @@ class Hunk:
     heading: str = field(default="", repr=False)
 
     def numbered(self) -> Iterator[tuple[int, int, str]]:
-        """Every line with its number before and after the change."""
+        """Yield every line with its number before and after the change."""
         old, new = self.old_start, self.new_start
         for line in self.lines:
             yield old, new, line
@@ -58,28 +58,28 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What a change does to one file."""
+    """The change to one file."""
 
     path: str
     status: Status = Status.MODIFIED
     old_path: str = ""
     is_binary: bool = False
-    # Its content is the id of a commit of another repository.
+    # The content is a commit id of another repository.
     is_submodule: bool = False
     hunks: tuple[Hunk, ...] = ()
 
     @property
     def is_lossy(self) -> bool:
-        """Whether some of it is no UTF-8, and shown as such."""
+        """Return whether some bytes are not UTF-8 and were replaced."""
         return any(UNREADABLE in line for hunk in self.hunks for line in hunk.lines)
 
     @property
     def places(self) -> frozenset[int]:
-        """The numbers of the lines that a finding may name: those there are after the change."""
+        """Return the line numbers that a finding may name: those after the change."""
         return frozenset(number for number, _ in self.lines_in_place())
 
     def lines_in_place(self) -> Iterator[tuple[int, str]]:
-        """Those lines with their numbers, without their signs."""
+        """Yield those lines by number, without their signs."""
         is_deleted = self.status is Status.DELETED
         sign = "+" if is_deleted else "-"
         for hunk in self.hunks:
@@ -102,11 +102,11 @@ _BINARY = (b"GIT binary patch", b"Binary files ")
 
 
 def parse_patch(data: bytes, limits: Limits | None = None, *, may_be_empty: bool = False) -> Change:
-    """The change that a patch describes. Raises PatchInvalid or ChangeTooLarge."""
+    """Parse a patch. Raises PatchInvalid or ChangeTooLarge."""
     limits = limits or Limits()
     if len(data) > limits.max_bytes:
         raise ChangeTooLarge(limit_bytes=limits.max_bytes)
-    # Text of two bytes a letter would hide its secrets behind zero bytes.
+    # UTF-16 text would hide secrets behind zero bytes.
     reader = _Reader(data.replace(b"\0", b"").removesuffix(b"\n").split(b"\n"))
     files: list[FileChange] = []
     for file in reader.files():
@@ -145,7 +145,7 @@ class _Reader:
                 self.at += 1
 
     def _is_plain(self) -> bool:
-        """Two lines of names and a hunk: a line of prose may begin with dashes, too."""
+        """Return whether two name lines and a hunk follow: prose may also begin with dashes."""
         ahead = [line.rstrip(b"\r") for line in self.lines[self.at : self.at + 3]]
         begins = (b"--- ", b"+++ ", b"@@ -")
         return len(ahead) == 3 and all(map(bytes.startswith, ahead, begins))
@@ -172,7 +172,7 @@ class _Reader:
         return self._checked(file)
 
     def _names(self, file: FileChange) -> FileChange:
-        """The names of the two lines before the first hunk."""
+        """Parse the names in the two lines before the first hunk."""
         old = _name(self.line[4:], b"a/")
         self.at += 1
         if not self.line.startswith(b"+++ "):
@@ -207,19 +207,19 @@ class _Reader:
             raise self._wrong("no_hunk")
         if self._is_surplus():
             raise self._wrong("hunk_long")
-        # Of a submodule they show commit ids, which no model can judge.
+        # The hunks of a submodule show only commit ids.
         return file if file.is_submodule else replace(file, hunks=tuple(hunks))
 
     def _is_surplus(self) -> bool:
-        """Whether changed lines follow that no hunk counts, which nothing would read."""
+        """Return whether changed lines follow that no hunk counts."""
         line = self.line.rstrip(b"\r")
         if line.startswith(b"+"):
             return True
-        # The next file, or the signature of a mail.
+        # The next file, or a mail signature.
         return line.startswith(b"-") and not self._is_plain() and line not in (b"--", b"-- ")
 
     def _lines(self, old: int, new: int) -> Iterator[str]:
-        """As many lines as the head of the hunk promises, before and after the change."""
+        """Read as many lines as the hunk header announces."""
         while old or new:
             # Mail programs strip the blank of an empty line.
             line = self.line or b" "
@@ -257,7 +257,7 @@ _SAID = (
 
 
 def _extended(file: FileChange, line: bytes) -> FileChange | None:
-    """The file with what a line of git's own header says; None if it is no such line."""
+    """Apply a line of git's extended header to the file; None if it is no such line."""
     for begin, status in _STATUS.items():
         if line.startswith(begin):
             named = status in (Status.RENAMED, Status.COPIED)
@@ -273,7 +273,7 @@ def _extended(file: FileChange, line: bytes) -> FileChange | None:
 
 
 def _shared_name(names: bytes) -> str:
-    """The name in ``a/NAME b/NAME``; blank if the two differ, and other lines tell then."""
+    """Return the name in ``a/NAME b/NAME``; empty if the two differ."""
     names = names.rstrip(b"\r")
     half = len(names) // 2
     first, second = names[:half], names[half + 1 :]
@@ -285,7 +285,7 @@ def _shared_name(names: bytes) -> str:
 
 
 def _name(text: bytes, prefix: bytes) -> str:
-    """A name of the lines before a hunk: a time may follow it after a tab."""
+    """Parse a name before a hunk; a tab and a time may follow it."""
     text = text.rstrip(b"\r")
     if not text.startswith(b'"'):
         text = text.partition(b"\t")[0]
@@ -306,7 +306,7 @@ _LETTERS = {
 
 
 def _unquoted(text: bytes) -> bytes:
-    """A name as git quotes it, in the way of C."""
+    """Decode a name that git has quoted in C style."""
     inner = text.strip().removeprefix(b'"').removesuffix(b'"')
     return _ESCAPE.sub(_byte, inner)
 
@@ -322,7 +322,7 @@ def _byte(found: re.Match[bytes]) -> bytes:
 
 
 def write_patch(change: Change) -> bytes:
-    """The change as a patch; read again, it is the same change."""
+    """Serialize the change as a patch; parsing it returns the same change."""
     return "".join(_written(file) for file in change.files).encode("utf-8", "replace")
 
 

@@ -1,8 +1,8 @@
-"""Finds the file of a change that a model means by a path. Pure.
+"""Finds the file of a change that a model refers to by a path. Pure.
 
-Models write paths in many ways: with the prefixes of a diff, absolute, quoted, with backslashes,
-escaped, with a line number behind them, or by the old name of a moved file. A path is mapped only
-if it can mean a single file.
+Models write paths in many ways: with diff prefixes, absolute, quoted, with backslashes, escaped,
+with a line number, or with the old name of a moved file. A path is mapped only if it matches a
+single file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast_review.patch import FileChange
 # A named path is compared in a few dozen forms, each at most this long.
 LONGEST_NAMED = 2_000
 _QUOTES = "`'\"*«»\u201c\u201d\u2018\u2019 \t\r\n,;"
-# A file may be called (group) or [id], so brackets are taken off only as a second thought.
+# File names may contain (group) or [id], so brackets are stripped only as a second attempt.
 _BRACKETS = _QUOTES + "<>()[]{}"
 _LINK = re.compile(r"\[([^\[\]]*)\]\(([^()\s]+)\)")
 _SCHEME = re.compile(r"(?:file|vscode|git)://(?:localhost(?=/))?", re.I)
@@ -36,20 +36,20 @@ _UNICODE = re.compile(r"\\u\{([0-9A-Fa-f]{1,6})\}|\\u([0-9A-Fa-f]{4})|\\x([0-9A-
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file of the change, and the line that the path named beside it."""
+    """A file of the change, and the line number in the path."""
 
     file: FileChange
     line: int | None = None
 
 
 class Places:
-    """The files of a change, or of a part of one, by every way to name them."""
+    """An index of the files of a change or part, by every way to name them."""
 
     def __init__(self, files: Sequence[FileChange]) -> None:
         self._exact: dict[str, FileChange] = {}
         for file in files:
             self._exact.setdefault(file.path, file)
-        # A name that a file had before it was moved; a file that has the name now goes first.
+        # Names before a move. A file that has the name now takes precedence.
         self._old = _unique((file.old_path, file) for file in files if file.old_path)
         by_name = [(file.path, file) for file in self._exact.values()]
         by_name += [(path, file) for path, file in self._old.items() if path not in self._exact]
@@ -60,7 +60,7 @@ class Places:
             self._by_base.setdefault(_base(folded), []).append((folded, file))
 
     def find(self, named: str) -> Place | None:
-        """The file that *named* means; None if there is none, or more than one."""
+        """Return the file that *named* refers to; None if there is none or more than one."""
         if (file := self._exact.get(named)) is not None:
             return Place(file)
         for form, line in _forms(named[:LONGEST_NAMED]):
@@ -77,7 +77,7 @@ class Places:
         return self._folded.get(_folded(form))
 
     def _by_suffix(self, form: str) -> FileChange | None:
-        """The one file whose path ends with the form, or that the form ends with."""
+        """Return the only file whose path ends with the form, or that the form ends with."""
         form = _folded(form)
         found = {
             file.path: file
@@ -85,7 +85,7 @@ class Places:
             if path.endswith("/" + form) or form.endswith("/" + path)
         }
         if len(found) > 1:
-            # Both x/cart.py and cart.py end /home/me/x/cart.py: the longest is meant.
+            # /home/me/x/cart.py ends with x/cart.py and cart.py: the longest match wins.
             whole = {
                 path: file for path, file in found.items() if form.endswith("/" + _folded(path))
             }
@@ -95,7 +95,7 @@ class Places:
 
 
 def _unique(pairs: Iterator[tuple[str, FileChange]]) -> dict[str, FileChange]:
-    """The names that stand for one file only."""
+    """Return the names that belong to one file only."""
     found: dict[str, FileChange] = {}
     twice: set[str] = set()
     for name, file in pairs:
@@ -113,7 +113,7 @@ def _base(path: str) -> str:
 
 
 def _forms(named: str) -> Iterator[tuple[str, int | None]]:
-    """Every plainer way to write a path, the nearest first, each with the line behind it."""
+    """Yield simpler forms of a path, closest first, each with its line number."""
     seen: set[str] = set()
     for bare in _unwrapped(named):
         for text, line in _without_line(bare):
@@ -125,7 +125,7 @@ def _forms(named: str) -> Iterator[tuple[str, int | None]]:
 
 
 def _unwrapped(text: str) -> Iterator[str]:
-    """Without quotes, marks of Markdown and a scheme around it."""
+    """Strip quotes, Markdown marks and a URL scheme."""
     for wrappers in (_QUOTES, _BRACKETS):
         yield _SCHEME.sub("", text.strip(wrappers), count=1)
     if found := _LINK.search(text):
@@ -141,7 +141,7 @@ def _without_line(text: str) -> Iterator[tuple[str, int | None]]:
 
 
 def _plain(text: str) -> Iterator[str]:
-    """With slashes, without empty, single and double dots, drives and prefixes."""
+    """Normalize slashes, dot segments, drives and prefixes."""
     text = _DRIVE.sub("", text.replace("\\", "/"), count=1)
     path = "/".join(_resolved(text.split("/")))
     yield path
@@ -174,7 +174,7 @@ def _percent(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """As git quotes names, in octal, and as JSON and Python write characters."""
+    """Decode git's octal quoting and the escapes of JSON and Python."""
     text = _OCTALS.sub(_octal, text)
     return _UNICODE.sub(_character, text)
 
@@ -190,7 +190,7 @@ def _character(found: re.Match[str]) -> str:
 
 
 def _glued(text: str) -> str:
-    """Backslashes before spaces and brackets, as shells write them."""
+    """Remove backslashes before spaces and brackets, as shells write them."""
     return re.sub(r"\\([ ()\[\]&'\"])", r"\1", text)
 
 

@@ -1,4 +1,4 @@
-"""A posted patch: read before the gate, and stored behind it, once it is known to make a review."""
+"""Posted patches: parsed before the deduplication gate, stored only if a review is created."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ MEDIA_TYPE = "text/x-diff"
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """A patch as it is to be stored; or what is wrong with it.
+    """A patch to be stored, or its error.
 
-    *data* is redacted, or raw if it is to be sealed. *digest* is the checksum of the patch in one
-    form, whatever stood around it.
+    *data* is redacted, or raw if it will be sealed. *digest* is the checksum of the normalized
+    patch, without surrounding text.
     """
 
     data: bytes = field(default=b"", repr=False)
@@ -40,14 +40,14 @@ class Posted:
 
     @property
     def source(self) -> Source:
-        """What is known of it before it is stored: enough to know the same patch again."""
+        """Return the source before the patch is stored; enough to recognize the same patch."""
         return replace(Source.patch(""), digest=self.digest)
 
 
 def read_posted(hf: Holdfast, patch: bytes, *, is_sealed: bool = False) -> Posted:
-    """Read a patch and redact it, unless it is to be sealed: then the first stage redacts it.
+    """Parse a patch and redact it. If it will be sealed, the first stage redacts it instead.
 
-    A bad patch is no error yet: its key may be known.
+    An invalid patch does not raise yet, because its key may be a duplicate.
     """
     said = hf.settings.review
     limits = Limits(said.max_bytes, said.max_files)
@@ -62,7 +62,7 @@ def read_posted(hf: Holdfast, patch: bytes, *, is_sealed: bool = False) -> Poste
         return _bad(f"is no patch that can be read{where}")
     except RedactionFailed:
         return _bad("may still hold a secret after it was redacted, so it is not kept")
-    # A sealed patch is stored as it came.
+    # A sealed patch is stored unchanged.
     if not is_sealed and len(data) > limits.max_bytes:
         return _bad(too_large(limits.max_bytes))
     digest = hashlib.sha256(data).hexdigest()
@@ -79,7 +79,7 @@ def too_large(max_bytes: int, max_files: int | None = None) -> str:
 
 
 def store_posted(hf: Holdfast, posted: Posted, *, org_id: str, actor: Actor | str) -> Source:
-    """Keep a patch until the first stage reads it. Raises InvalidReview if it is a bad one."""
+    """Store a patch for the first stage. Raises InvalidReview if it is invalid."""
     if posted.bad:
         raise InvalidReview(posted.bad)
     key = new_key() if posted.is_sealed else ""
@@ -97,6 +97,6 @@ def store_posted(hf: Holdfast, posted: Posted, *, org_id: str, actor: Actor | st
 
 
 def drop_posted(hf: Holdfast, source: Source, *, org_id: str, actor: Actor) -> None:
-    """Take away what was stored for a review that was not made after all."""
+    """Delete the stored patch of a review that was not created."""
     with suppress(ArtifactNotFound):
         hf.artifacts.remove(source.artifact_id, org_id=org_id, actor=actor, reason="no review")

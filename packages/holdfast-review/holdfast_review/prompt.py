@@ -1,6 +1,6 @@
-"""What a model is asked about a part of a change: versioned files, and code that stays data. Pure.
+"""The prompt for a part of a change: versioned files, with the code passed as data. Pure.
 
-Any other wording is another version, since results name the version that made them.
+Any change of wording needs a new version, because results name their version.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from holdfast_review.setting import is_setting
 from holdfast_review.split import LONGEST_LINE, Part
 
 PROMPT_VERSION = "v1"
-# Some fifty findings, and room for models that think first.
+# Some fifty findings, plus space for reasoning models.
 MAX_OUTPUT_TOKENS = 8_000
 
 _FOLDER = files("holdfast_review").joinpath("prompts")
 
 
 def prompt_for(part: Part, prompt_version: str = PROMPT_VERSION) -> Request:
-    """What to ask a model about a part. Raises RedactionFailed if a secret is left in it."""
+    """Build the prompt for a part. Raises RedactionFailed if a secret is left in it."""
     return Request(
         inputs=(_data(part),),
         instructions=_instructions(prompt_version),
@@ -38,9 +38,9 @@ def prompt_for(part: Part, prompt_version: str = PROMPT_VERSION) -> Request:
 
 
 def _schema() -> dict[str, Any]:
-    """Closed, with every property required: the form that all providers can hold a model to.
+    """Return a closed schema with every property required, which all providers can enforce.
 
-    Files and lines are compared when an answer is read: one that was made up costs its finding, and
+    Files and lines are checked when an answer is parsed. An invented one costs only its finding,
     not the whole answer.
     """
     finding = {
@@ -68,11 +68,11 @@ def _data(part: Part) -> str:
 
 
 def _shown(file: FileChange) -> Iterator[str]:
-    """One JSON object for each hunk, one string for each line with its number."""
+    """Render one JSON object for each hunk, one string for each line with its number."""
     in_settings = is_setting(file.path)
     guard(file.path)
     for hunk in file.hunks:
-        # What goes out is looked at once more, whoever redacted it, and as it was redacted.
+        # Check all outgoing text again, with the same settings as the redaction.
         guard(text_of(hunk), in_settings=in_settings)
         lines = []
         for old, new, line in hunk.numbered():
@@ -91,7 +91,7 @@ def _cut(line: str) -> str:
 
 
 def _as_data(value: object) -> str:
-    """JSON that cannot close the marks around it; what cannot be seen is escaped."""
+    """Return JSON that cannot close the surrounding marks; invisible characters are escaped."""
     text = json.dumps(value, ensure_ascii=False)
     if not text.isprintable():
         text = "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)

@@ -1,14 +1,14 @@
-"""Why a change is not reviewed. The contexts hold words of ours, counts and places, no text.
+"""Why a change is not reviewed. The contexts hold fixed words, counts and places, no text.
 
 * Failure
   x Transient
-    + GitFailed          git ended badly or took too long
+    + GitFailed          git failed or timed out
   x Permanent
-    + ChangeMissing      there is no such repository or revision, or its history is missing
-    + PathRefused        the repository is not one that may be read
-    + ChangeTooLarge     the change is larger than what is reviewed
-    + PatchInvalid       what was given is no patch
-    + RedactionFailed    the change may still hold a secret, so no model sees it
+    + ChangeMissing      the repository or revision does not exist, or its history is missing
+    + PathRefused        the repository is not allowed
+    + ChangeTooLarge     the change exceeds the limits
+    + PatchInvalid       the text is not a patch
+    + RedactionFailed    the change may still contain a secret, so no model sees it
 """
 
 from __future__ import annotations

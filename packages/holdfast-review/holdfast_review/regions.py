@@ -1,7 +1,7 @@
-"""The lines of a text that a search by names has to look at. Pure and linear.
+"""The lines of a text that a search by names must scan. Pure and linear.
 
-A secret that is known by its name stands near that name. One pass finds the lines with a part of
-such a name, 4 % of ordinary code, and the patterns run there only.
+A secret that is found by its name is near that name. One pass finds the lines with a part of such a
+name, 4 % of ordinary code. The patterns run only there.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from holdfast.secret_scan import lowered, word_pattern
 from holdfast.sensitive import is_secret_name
 from holdfast_review.secret_value import is_password_name
 
-# Each name that is_secret_name knows has one of these in it, and each command of find_commands.
+# Each name that is_secret_name accepts and each command of find_commands contains one of these.
 _WORDS = (
     "pass", "pw", "secret", "token", "key", "auth", "cred", "cookie", "session", "sid", "sig",
     "bearer", "jwt", "dsn", "pin", "otp", "cvv", "cvc", "ssn", "psk", "connection", "redis-cli",
     "mysql", "mariadb", "identified", "login", "--user", "--proxy-user", "-u ", '-u"', "-u'", "-u=",
 )  # fmt: skip
 _WORD = re.compile(word_pattern(_WORDS))
-# A value may stand before its name, and a name may stand on a line before its value.
+# A value may precede its name, and a name may be on a line before its value.
 _LINES_BEFORE, _LINES_BEHIND = 2, 3
 
 
 class Regions:
-    """A text, and where in it names of secrets are."""
+    """A text and the positions of secret names in it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -45,7 +45,7 @@ class Regions:
         return known
 
     def finditer(self, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-        """The matches of a pattern that begin in a region; they may end some lines behind it."""
+        """Yield the matches of a pattern that begin in a region; they may end lines after it."""
         text = self.text
         for start, end in self.spans:
             behind = _line_end(text, end, _LINES_BEHIND)

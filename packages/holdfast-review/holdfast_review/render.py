@@ -1,7 +1,7 @@
-"""Render: what a recipient reads of a review, as text and as HTML. Pure, and always the same.
+"""Render the message about a review as text and as HTML. Pure and deterministic.
 
-Findings quote a change that anybody may have written, and a model that read it: everything is shown
-as text and nothing acts, neither in a mail reader nor in a header.
+Findings quote untrusted code and a model that read it. So everything is rendered as inert text, in
+mail readers and in headers.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from holdfast_review.enums import SourceKind
 from holdfast_review.merge import by_severity, tally
 from holdfast_review.model import Finding, Origin, Review
 
-# A message is read by a person, and fits into a delivery; all findings are with the review.
+# A readable message that fits a delivery; the review has all findings.
 MOST_SHOWN = 50
 LONGEST_SHOWN = 1_000
-# Slack takes 40,000 characters, with the subject and with its escapes.
+# Slack's limit is 40,000 characters, including the subject and escapes.
 LONGEST_TEXT = 30_000
 LONGEST_SUBJECT = 200
-# What the subject keeps of the changelist's name, however much there is to count.
+# The minimum that the subject keeps of the changelist's name.
 _SHORTEST_NAME = 40
 _NOT_IN_CHANGE = "named by the model, not a file of this change"
 
 
 def render(review: Review, summary: str, findings: Sequence[Finding]) -> Content:
-    """The message about a review, the same for every recipient."""
+    """Render the message about a review, the same for every recipient."""
     message = _Message(review, summary, findings, review.coverage or Coverage())
     shown = findings[: message.count_fitting()]
     left = len(findings) - len(shown)
@@ -64,7 +64,7 @@ class _Message:
     # -- the subject
 
     def subject(self) -> str:
-        """Changelist, version, severities and gaps. The name is cut before the counts are."""
+        """Return changelist, version, severities and gaps. The name is cut before the counts."""
         says = ", ".join([self._verdict(), *self.coverage.short()])
         head = f"Review of {visible(self.review.changelist_id)}"
         tail = f" (version {self.review.review_version}): {says}"
@@ -109,7 +109,7 @@ class _Message:
         return f"Review of {name}, version {self.review.review_version}"
 
     def _about(self) -> Iterator[tuple[str, str]]:
-        """Repository, commits, author and title, as far as they are known."""
+        """Yield repository, commits, author and title, as far as they are known."""
         source, origin = self.review.source, self.review.origin or Origin()
         if source.kind is SourceKind.GIT:
             yield "Repository", _cut(visible(source.repository), LONGEST_SHOWN)
@@ -132,7 +132,7 @@ class _Message:
         yield [self._tally(left)]
         if gaps := self.coverage.sentences():
             yield gaps
-        # The critic's own summary, unless it only counts what was counted above.
+        # The critic's own summary, unless it only repeats the counts.
         if self.summary and self.summary != tally(self.findings):
             yield _lines(self.summary)
 
@@ -149,7 +149,7 @@ class _Message:
                 return "Nothing to review: the change has no text that a model could read."
 
     def count_fitting(self) -> int:
-        """How many of the first findings one message holds."""
+        """Return how many of the first findings fit into one message."""
         room = LONGEST_TEXT - _weigh(self.text((), len(self.findings)))
         for number, one in enumerate(self.findings[:MOST_SHOWN], 1):
             room -= _weigh("\n".join(_entry(number, one)))
@@ -163,12 +163,12 @@ def _cut(text: str, longest: int) -> str:
 
 
 def _weigh(text: str) -> int:
-    """The length of a text where tags and mentions are escaped, as some channels do."""
+    """Return the length of a text with tags and mentions escaped, as some channels do."""
     return len(escape(text, quote=False))
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a text, with nothing in them that acts, as far as a message holds them."""
+    """Return the lines of a text as inert text, as far as they fit into a message."""
     seen = "\n".join(visible(line) for line in text.splitlines())
     cut = seen if len(seen) <= LONGEST_SHOWN else seen[:LONGEST_SHOWN] + " …"
     return cut.split("\n")

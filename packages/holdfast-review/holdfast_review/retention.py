@@ -1,7 +1,7 @@
-"""Retention of reviews: what they say and whom they name is kept for as long as is set.
+"""Retention of reviews: findings and recipients are kept for a configured time.
 
-The change itself is an artifact, and the messages are deliveries: both have a time of their own.
-Only reviews that have ended are taken. The pass is bounded, and safe to run twice.
+The change is an artifact and the messages are deliveries; both have their own retention. Only
+reviews that have ended are erased. The pass is bounded and idempotent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BITE = 500
 
 
 def forget_once(store: Store, *, keep: timedelta, limit: int) -> int:
-    """Erase reviews that ended *keep* ago, at most *limit*; how many."""
+    """Erase up to *limit* reviews that ended *keep* ago; return how many."""
 
     def work(tx: Tx) -> int:
         gone = tx.many(SQL.list_overdue, keep_ms=ms(keep), limit=limit)

@@ -1,4 +1,4 @@
-"""Reviews: the review critic on one Holdfast, wired together on one screen."""
+"""Reviews: the review critic of one Holdfast application."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Reviews(ReviewExtension):
         """Return the instance that is enabled on *hf*, or one with the defaults."""
         return hf.extension(cls)
 
-    # -- for servers that take requests in
+    # -- submitting
 
     def submit(
         self,
@@ -168,7 +168,7 @@ class Reviews(ReviewExtension):
         """
         return store_posted(self.hf, read_posted(self.hf, patch), org_id=org_id, actor=actor)
 
-    # -- for those who asked
+    # -- reading
 
     def find(self, review_id: str, *, org_id: str) -> show.Shown:
         """Return a review with its findings and recipients. Raises ReviewNotFound."""
@@ -191,7 +191,7 @@ class Reviews(ReviewExtension):
         )
         return self.find(review_id, org_id=org_id)
 
-    # -- for those who want to be forgotten
+    # -- erasure
 
     def erase(
         self, changelist_id: str, *, org_id: str, reason: str, actor: Actor | str = SYSTEM
@@ -229,7 +229,7 @@ class Reviews(ReviewExtension):
         return self._given_critic or make_critic(self.hf)
 
     def _review_of(self, job: Context, payload: Mapping[str, Any]) -> Review:
-        """The review that a job was made for; a job of any other making has none."""
+        """Return the review of a job. Jobs that were not created by submitting have none."""
         review_id = payload.get("review_id")
         try:
             review = show.find_review(self.hf.store, org_id=job.org_id, review_id=str(review_id))
@@ -241,7 +241,7 @@ class Reviews(ReviewExtension):
         if review.is_erased:
             raise ReviewErased(review_id=review.review_id)
         if review.is_overtaken:
-            # Before anything is read or paid for; the last stage asks again before it tells.
+            # Checked before anything is read or billed; the last stage checks again.
             raise ReviewOvertaken(review_id=review.review_id)
         return review
 
@@ -257,7 +257,7 @@ class Reviews(ReviewExtension):
     def _criticise(self, job: Context, payload: Mapping[str, Any]) -> dict[str, Any]:
         review = self._review_of(job, payload)
         if review.is_told:
-            # Somebody may have read it: a restart finds nothing else.
+            # Recipients may have read it: a restart returns the same result.
             return {"finding_count": review.finding_count, "is_told": True}
         said = self._criticise_change(job, review, job.outputs[FETCH])
         return keep_criticism(job, review, said)

@@ -1,13 +1,12 @@
 """Seals a posted patch until the first stage has redacted it.
 
-Redacting 4 MiB takes seconds, which the caller must not wait for, and a raw patch must not lie
-around. So its bytes are encrypted before they are stored, with a key of its own that is in the
-database and never with the bytes. The first stage replaces the patch by the redacted one and
-deletes the key. From then on no copy of the sealed bytes, such as a backup of the artifact store,
-can be read.
+Redacting 4 MiB takes seconds, which is too long for the caller, and a raw patch must not be stored.
+So it is encrypted with its own key, which is stored in the database and never with the bytes. The
+first stage replaces the patch with the redacted one and deletes the key. After that, no copy of the
+sealed bytes can be read, such as a backup of the artifact store.
 
-The cipher is a stream: SHAKE-256 of the key, which is used once. The artifact's checksum guards the
-bytes. 4 MiB take 25 ms, and nothing beside Python is needed.
+The cipher is a stream cipher: SHAKE-256 of the key, which is used once. The artifact's checksum
+protects the integrity. 4 MiB take 25 ms, and only the standard library is needed.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ def new_key() -> str:
 
 
 def seal(data: bytes, key: str) -> bytes:
-    """The bytes encrypted; sealed again with the same key, they are themselves."""
+    """Encrypt or decrypt bytes: applying it twice with one key returns the input."""
     stream = hashlib.shake_256(bytes.fromhex(key)).digest(len(data))
     mixed = int.from_bytes(data, "little") ^ int.from_bytes(stream, "little")
     return mixed.to_bytes(len(data), "little")
 
 
 def find_key(job: Context, review: Review) -> str:
-    """The key of a review's patch. Raises ChangeMissing if it was erased."""
+    """Return the key of a review's patch. Raises ChangeMissing if it was erased."""
     ids = {"org_id": review.org_id, "review_id": review.review_id}
     row = job.store.read(lambda tx: tx.maybe(SQL.find_key, **ids))
     if row is None:
@@ -54,9 +53,9 @@ def find_key(job: Context, review: Review) -> str:
 
 
 def keep_fetched(job: Context, review: Review, fetched: Mapping[str, Any], origin: Origin) -> None:
-    """Store who made the change; a posted patch is replaced by the redacted one, and its key goes.
+    """Store the origin. Replace a posted patch with the redacted one and delete its key.
 
-    Nothing is written for a review that was erased, or whose recipients know it already.
+    Nothing is written for a review that was erased or whose recipients were notified.
     """
     ids = {"org_id": review.org_id, "review_id": review.review_id}
     is_sealed = review.source.is_sealed

@@ -1,6 +1,6 @@
-"""Tells whether what stands under a secret name may be the secret itself. Pure.
+"""Decides whether a value under a secret name may be the secret itself. Pure.
 
-Under a password's name words are struck too: a pass phrase is made of them.
+Under a password's name, plain words are redacted too, because they may be a pass phrase.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from holdfast.sensitive import is_secret_name
 
 _PASSWORD_NAME = re.compile(r"(?:pass(?:word|wd|phrase|code)?|pwd|pw)s?[0-9_.-]*$", re.I)
-# What is no secret itself: a place that is filled in later, a type, a way of writing or hashing.
+# Values that are not secrets: placeholders, types, names of formats and hashes.
 _PLACEHOLDER = re.compile(
     r"""(?:\$\{[A-Za-z_][\w.]*+(?::?\?[^}]*+|:?-["']{0,2})?\}|[/:@._-]
           |(?-i:\$(?:[A-Z_][A-Z0-9_]*+|[a-z_]++)(?![A-Za-z0-9])))++
@@ -25,9 +25,9 @@ _PLACEHOLDER = re.compile(
 )
 _NAME = re.compile(r"[#.@-]{0,2}[A-Za-z][A-Za-z0-9_.-]*")
 _ESCAPE = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|.)")
-# What follows the end of a literal, read as the beginning of one.
+# Text after the end of a literal, misread as the beginning of one.
 _BETWEEN = re.compile(r"\s*(?:[,)\]};+:.|&]\s|[)\]}][,;.)\]}])")
-# "Your password", "Wrong. Try again.": what is said to somebody, and no pass phrase.
+# "Your password", "Wrong. Try again.": messages to users, not pass phrases.
 _SAID = re.compile(
     r"(?-i:[A-Z]).*[.:?…]|.*\b(?:pass ?(?:word|phrase|code)|secret|token|credential)s?\b.*",
     re.I | re.S,
@@ -36,12 +36,12 @@ _SHORTEST, _SHORTEST_PASSWORD = 4, 3
 
 
 def is_password_name(name: str) -> bool:
-    """Whether a name ends as that of a password, so that words under it are one as well."""
+    """Return whether a name denotes a password, so that plain words under it are redacted."""
     return _PASSWORD_NAME.search(name) is not None and is_secret_name(name)
 
 
 def may_be_secret(value: str, *, is_password: bool = False) -> bool:
-    """Not a placeholder, and no words without a digit unless they are a password."""
+    """Return whether a value is neither a placeholder nor, except for passwords, plain words."""
     value = value.strip(" \t\r\0")
     if len(value) < (_SHORTEST_PASSWORD if is_password else _SHORTEST):
         return False
@@ -55,15 +55,15 @@ def may_be_secret(value: str, *, is_password: bool = False) -> bool:
 
 
 def is_name(value: str) -> bool:
-    """Whether a value is the name of a secret, as it is looked up by."""
+    """Return whether a value is the name of a secret, used to look it up."""
     return _NAME.fullmatch(value) is not None and is_secret_name(value)
 
 
 def is_reference(value: str) -> bool:
-    """Whether it is such a name for sure: of a variable, an option, an element of a page."""
+    """Return whether a value is certainly a name: of a variable, an option, a page element."""
     return is_name(value) and (value == value.upper() or not value[0].isalpha())
 
 
 def looks_made(value: str) -> bool:
-    """Whether a value has letters and digits, as words have not."""
+    """Return whether a value has both letters and digits, unlike words."""
     return any(map(str.isdigit, value)) and any(map(str.isalpha, value))

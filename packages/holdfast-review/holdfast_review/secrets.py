@@ -1,8 +1,8 @@
-"""Takes secrets out of a change before any model sees it, and stops what is not clean. Pure.
+"""Redacts secrets from a change before a model sees it, and rejects unclean changes. Pure.
 
-Keys, tokens, PEM blocks and logins in addresses go by their shape; what is filed under a secret
-name goes where it is a literal. Code that only speaks of a password stays, or there would be
-nothing to review. Lines stay where they are, so a finding still names the right one.
+Keys, tokens, PEM blocks and logins in URLs are found by their shape. Literals under a secret name
+are redacted. Code that only mentions a password is kept, because it must be reviewable. Line
+numbers do not change, so findings still refer to the right line.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from holdfast_review.setting import (
     is_setting,
 )
 
-# What is struck may have hidden the beginning of something else.
+# A redaction may reveal the beginning of another secret.
 _PASSES = 8
 MARK = re.compile(r"\[(?:secret|key)\]")
 
 
 def redact_change(change: Change) -> Change:
-    """The change without its secrets. Raises RedactionFailed if it cannot be made sure."""
+    """Return the change without its secrets. Raises RedactionFailed if that is not certain."""
     return Change(tuple(_redact_file(file) for file in change.files))
 
 
@@ -47,7 +47,7 @@ def _redact_file(file: FileChange) -> FileChange:
 
 
 def _redact_hunk(hunk: Hunk, in_settings: bool) -> Hunk:
-    """A key goes over several lines, and a sign before a line would hide its beginning."""
+    """Redact a hunk as one text: a key spans lines, and the signs would hide its beginning."""
     signs = [line[0] for line in hunk.lines]
     heading, _, *lines = redact_text(text_of(hunk), in_settings=in_settings).split("\n")
     if len(lines) != len(signs):
@@ -60,17 +60,17 @@ def _redact_hunk(hunk: Hunk, in_settings: bool) -> Hunk:
 
 
 def text_of(hunk: Hunk) -> str:
-    """The heading and the lines without their signs, and a gap between them as the file has it."""
+    """Return the heading and the lines without their signs, with the gap between them."""
     return "\n".join((hunk.heading, "", *(line[1:] for line in hunk.lines)))
 
 
 def redact_text(text: str, *, in_settings: bool = False) -> str:
-    """The text without its secrets, as many lines as before. Raises RedactionFailed."""
+    """Return the text without its secrets, with as many lines. Raises RedactionFailed."""
     try:
         for _ in range(_PASSES):
             spans = find_secrets(text, in_settings=in_settings)
             if not spans:
-                # What the guard looks for, but for what was just looked for.
+                # The checks of guard(), except those that just ran.
                 is_clean = find_secret(text) is None
                 break
             text = _struck(text, spans)
@@ -79,7 +79,7 @@ def redact_text(text: str, *, in_settings: bool = False) -> str:
     except RedactionFailed:
         raise
     except Exception:
-        # An exception would quote what it stumbled over.
+        # The exception could quote the text.
         raise RedactionFailed(problem="error") from None
     if not is_clean:
         raise RedactionFailed(problem="not_clean")
@@ -87,9 +87,9 @@ def redact_text(text: str, *, in_settings: bool = False) -> str:
 
 
 def guard(text: str, *, in_settings: bool = False) -> str:
-    """The same text, if nothing in it looks like a secret. Raises RedactionFailed otherwise.
+    """Return the text if nothing in it looks like a secret. Raises RedactionFailed otherwise.
 
-    Looks with other eyes, too: those by which a payload with a secret is refused.
+    It also applies the rules that reject payloads with secrets.
     """
     try:
         is_clean = find_secret(text) is None and not find_secrets(text, in_settings=in_settings)
@@ -101,13 +101,13 @@ def guard(text: str, *, in_settings: bool = False) -> str:
 
 
 def find_secrets(text: str, *, in_settings: bool = False) -> list[Span]:
-    """Where secrets are. In a file of settings, values need no quotes."""
+    """Find the secrets. In settings files, values need no quotes."""
     spans = [
         (offset + start, offset + end, kind)
         for offset, view in _views(text)
         for start, end, kind in _find_in(view, in_settings)
     ]
-    # Neither nothing nor a mark of ours is a secret, whatever it is filed under.
+    # Empty values and redaction marks are not secrets.
     return [
         (start, end, kind)
         for start, end, kind in spans
@@ -126,12 +126,12 @@ def _find_in(text: str, in_settings: bool) -> Iterator[Span]:
             yield from find_values(regions)
 
 
-# An escape hides the beginning of a secret behind its own letter, in layers: JSON within JSON.
+# An escape can hide the beginning of a secret, in layers: JSON within JSON.
 _LAYERS = 3
 
 
 def _views(text: str) -> Iterator[tuple[int, str]]:
-    """The text, and the lines around its escapes as they read without them, with their place."""
+    """Yield the text, and the lines around escapes in unescaped form, with their positions."""
     yield 0, text
     for _ in range(_LAYERS):
         plainer = plain_view(text)
@@ -142,7 +142,7 @@ def _views(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _escaped_lines(text: str) -> Iterator[tuple[int, int]]:
-    """Groups of lines with escapes, each with a line before and behind it."""
+    """Yield groups of lines with escapes, each with the line before and after it."""
     start = end = -1
     for at in escapes(text):
         if at < end:
@@ -160,7 +160,7 @@ def _escaped_lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _struck(text: str, spans: list[Span]) -> str:
-    """The text with each line of each span replaced by its kind; no line is lost."""
+    """Replace each line of each span with its kind; the number of lines is kept."""
     kept: list[str] = []
     done = 0
     for start, end, kind in sorted(spans):
@@ -174,9 +174,9 @@ def _struck(text: str, spans: list[Span]) -> str:
     return "".join(kept)
 
 
-# -- what only a change has
+# -- only in changes
 
-# A hunk may show the middle of a key: lines of base64, and what stands above the end of it.
+# A hunk may show the middle of a key: base64 lines, and lines above its end.
 _BASE64_LINE = re.compile(
     r"^[ \t\"'#/*]{0,40}([A-Za-z0-9+/]{56,}+={0,2})[\"',;\\n+ \t]{0,8}\r?$", re.M
 )
@@ -198,7 +198,7 @@ _KEY_LINE = re.compile(r"[ \t\"'#/*]{0,40}[A-Za-z0-9+/=]{1,100}[\"',;\\ \t]{0,8}
 
 
 def _above(text: str, end: int) -> Iterator[Span]:
-    """The lines right above the end of a key that could be its own."""
+    """Yield the lines directly above the end of a key that may belong to it."""
     at = text.rfind("\n", 0, end)
     for _ in range(_LONGEST_KEY):
         begin = text.rfind("\n", 0, max(at, 0)) + 1
@@ -210,7 +210,7 @@ def _above(text: str, end: int) -> Iterator[Span]:
         at = begin - 1
 
 
-# "https://"+user+":"+word+"@"+host, put together without blanks: the guard takes it for a login.
+# "https://"+user+":"+word+"@"+host without blanks, which the guard takes for a login.
 _GLUED_LOGIN = re.compile(r"(?<=://)[^\s/:@]{1,100}+:[^\s/:@]{1,200}+(?=@)")
 
 

@@ -1,4 +1,4 @@
-"""Finds secrets that need no quotes: in settings, commands, queries and markup. Pure and linear."""
+"""Finds unquoted secrets in settings, commands, queries and markup. Pure and linear."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from holdfast_review.secret_value import is_name, looks_made, may_be_secret
 
 # -- in every file
 
-# <password>…</password>, and the parts of a query or of a connection string.
+# <password>…</password>, and parts of a query or a connection string.
 _TAGGED = re.compile(r"<([A-Za-z0-9_.:-]{2,80}+)(?:[ ][^<>\n]{0,200}+)?>([^<\n]{4,}+)</")
 _PART = re.compile(r"(?<=[?&;\"'`-])([A-Za-z0-9_ .-]{2,80}+)=([^\s;&\"'`<>]{4,}+)")
 
 
 def find_parts(regions: Regions) -> Iterator[Span]:
-    """The parts of markup, queries and connection strings that have a secret name."""
+    """Find parts of markup, queries and connection strings with a secret name."""
     for pattern in (_TAGGED, _PART):
         for found in regions.finditer(pattern):
             if regions.is_secret_name(found[1]) and may_be_secret(found[2]):
                 yield *found.span(2), "secret"
 
 
-# {"name": "DB_PASSWORD", "value": "…"}, <add key="Password" value="…"/>, and the other way round.
+# {"name": "DB_PASSWORD", "value": "…"}, <add key="Password" value="…"/>, and reversed.
 _KEY = r"""["']?(?<![A-Za-z0-9_.-])(?:name|key|id)["']?\s{0,4}[:=]\s{0,4}["']?"""
 _KEY += r"""([A-Za-z0-9_.:-]{2,80}+)["']?"""
 _OF = r"""["']?(?<![A-Za-z0-9_.-])(?:value|content|default)["']?\s{0,4}[:=]\s{0,4}"""
@@ -42,7 +42,7 @@ _BARE_PAIR = re.compile(_KEY + _BETWEEN + _OF + _BARE, re.I)
 
 
 def find_pairs(regions: Regions) -> Iterator[Span]:
-    """The value that stands beside a secret name that is a value itself."""
+    """Find values beside a secret name that is a value itself."""
     for pattern, name, values in (
         (_PAIR, 1, (2, 3)),
         (_TURNED_PAIR, 3, (1, 2)),
@@ -68,7 +68,7 @@ _LINE = re.compile(r"([ \t]*+)([^\r\n]*+)\r?\n?")
 
 
 def find_blocks(regions: Regions) -> Iterator[Span]:
-    """The lines below ``password: |``, as YAML has them."""
+    """Find the lines below ``password: |`` in YAML."""
     text = regions.text
     for found in regions.finditer(_BLOCK):
         if not regions.is_secret_name(found[2]):
@@ -85,7 +85,7 @@ def find_blocks(regions: Regions) -> Iterator[Span]:
             at = line.end()
 
 
-# DB_PASSWORD=… of an environment, wherever it stands; what is called or looked up is code.
+# DB_PASSWORD=… of an environment. Calls and lookups are code.
 _ENVIRONMENT = re.compile(
     r"(?<![A-Za-z0-9_.$-])([A-Z][A-Z0-9_]{1,79}+)"
     r"=([^\s=\"'`<>()\[\]{},;&|][^\s\"'`<>()\[\]{},;&|]{3,}+)([(\[{]?)"
@@ -112,12 +112,12 @@ _IDENTIFIED = re.compile(
     r"(?P<user>[\"'])(?P<value>[^\"'\n]{3,}+)",
     re.I,
 )
-# Ports, and the numbers of a user and a group.
+# Ports, user ids and group ids.
 _NUMBERS = re.compile(r"[0-9.:/]+")
 
 
 def find_commands(regions: Regions) -> Iterator[Span]:
-    """What commands are given: variables, options, logins."""
+    """Find secrets in arguments of commands: variables, options, logins."""
     for found in regions.finditer(_ENVIRONMENT):
         name, value, is_code = found[1], found[2], found[3] or _PATH.fullmatch(found[2])
         if (
@@ -152,20 +152,20 @@ _VALUE = re.compile(
     re.VERBOSE | re.M,
 )
 _MARK = re.compile(r"\[(?:secret|key)\]")
-# In the examples of a document.
+# Expressions in examples of documents.
 _EXPRESSION = re.compile(r"[A-Za-z_.]+(?:\(.*|\[.*|,)")
 
 
 def is_setting(path: str) -> bool:
-    """Whether a file holds settings, commands or examples of them, where values need no quotes."""
+    """Return whether a file holds settings, commands or examples, where values need no quotes."""
     return _SETTINGS.search(path) is not None
 
 
 def find_values(regions: Regions) -> Iterator[Span]:
-    """The value of a line that begins with a secret name, and what needs no quotes elsewhere."""
+    """Find the value of a line that begins with a secret name, and other unquoted values."""
     for found in regions.finditer(_VALUE):
         name, sign, value = found[1], found[2], found[3].rstrip(" \t\\")
-        # Without a sign it is a sentence as soon as there are more words than one.
+        # Without a sign, several words are a sentence.
         if sign == " " and " " in value:
             continue
         if not regions.is_secret_name(name) or _MARK.search(value) or _EXPRESSION.fullmatch(value):

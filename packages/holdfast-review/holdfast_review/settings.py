@@ -68,7 +68,7 @@ class ReviewSettings(Section):
 
 
 def unfit_critic(review: ReviewSettings, known: Mapping[str, CommonProviderSettings]) -> list[str]:
-    """What is wrong if nobody declares the critic's provider, or it cannot do what is wanted."""
+    """Return the problem if the critic's provider is not declared or lacks a capability."""
     name = review.provider
     if name is None:
         return ["review.mode = 'batch' needs a provider"] if review.mode == "batch" else []

@@ -1,4 +1,4 @@
-"""Show: a review as its callers see it, with what was found and who has been told."""
+"""The caller's view of a review: findings, recipients and delivery states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SQL = Statements("holdfast_review", "show.sql")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A recipient of a review, and how the delivery stands; no address and no text."""
+    """A recipient of a review and the state of the delivery; no address and no text."""
 
     recipient: str
     channel: str
@@ -37,7 +37,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """All there is of a review."""
+    """A review with its findings and recipients."""
 
     review: Review
     summary: str
@@ -46,7 +46,7 @@ class Shown:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The same for print, in plain words."""
+        """Return the review as plain values for printing."""
         review = self.review
         return {
             "review_id": review.review_id,
@@ -70,13 +70,13 @@ class Shown:
 
 
 def find_review(store: Store, *, org_id: str, review_id: str) -> Review:
-    """A review as it stands. Another tenant's is not found."""
+    """Return a review. Reviews of other tenants are not found."""
     ids = _ids(org_id, review_id)
     return store.read(lambda tx: read_review(tx, **ids))
 
 
 def find_shown(store: Store, *, org_id: str, review_id: str) -> Shown:
-    """All there is of a review, at one moment."""
+    """Return a review with its findings and recipients, read in one snapshot."""
     ids = _ids(org_id, review_id)
 
     def work(tx: Tx) -> Shown:
@@ -91,7 +91,7 @@ def find_shown(store: Store, *, org_id: str, review_id: str) -> Shown:
 def find_version(
     store: Store, *, org_id: str, changelist_id: str, review_version: int | None = None
 ) -> str:
-    """The id of the review of a version; without one, of the highest version there is."""
+    """Return the id of the review of a version, by default the highest."""
     asked = {
         "org_id": _uuid("org_id", org_id),
         "changelist_id": changelist_id,

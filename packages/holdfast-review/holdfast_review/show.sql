@@ -1,6 +1,6 @@
--- Statements of looking at reviews.
+-- Statements that read reviews.
 
--- find_review :maybe — a review, and how the last of its jobs stands
+-- find_review :maybe — a review, with the state of its last job
 SELECT review.org_id, review.review_id, review.changelist_id, review.review_version,
        review.idempotency_key, review.source, review.job_id, review.summary, review.finding_count,
        review.coverage, review.origin, review.criticised_at, review.intended_at, review.succeeded_at, review.created_at,
@@ -15,7 +15,7 @@ SELECT review.org_id, review.review_id, review.changelist_id, review.review_vers
        coalesce(job.id, review.job_id) AS last_job_id, coalesce(job.state, review.status) AS state,
        coalesce(job.attempt_count, 0) AS attempt_count, job.stage, job.error_class,
        letter.job_id AS letter_id,
-       -- Whether it died of a delivery that is on its way again: then its job is brought back.
+       -- Whether it failed for a delivery that is being sent again: its job is replayed then.
        CASE WHEN job.error_class = 'RECIPIENT_UNREACHABLE' AND EXISTS (
                      SELECT 1 FROM holdfast.delivery AS delivery
                      WHERE delivery.org_id = review.org_id AND delivery.job_id = review.job_id
@@ -36,15 +36,15 @@ LEFT JOIN holdfast.job_record AS job
   ON job.org_id = review.org_id AND job.id = coalesce(replay.replay_job_id, review.job_id)
 WHERE review.org_id = :org_id AND review.review_id = :review_id;
 
--- list_findings :many — what was found, the most severe first
+-- list_findings :many — the findings, the most severe first
 SELECT number, file, line, severity, message, confidence, is_placed, quote
 FROM holdfast.finding
 WHERE org_id = :org_id AND review_id = :review_id
 ORDER BY number;
 
--- list_recipients :many — who is told of a review, and how that stands
+-- list_recipients :many — the recipients of a review and their delivery states
 SELECT recipient.recipient, recipient.channel, recipient.is_required, delivery.id AS delivery_id,
-       -- Who has neither an address nor a delivery was erased.
+       -- A recipient with neither an address nor a delivery was erased.
        coalesce(delivery.state,
                 CASE WHEN recipient.address IS NULL THEN 'erased' ELSE 'pending' END) AS state,
        delivery.reason, delivery.attempts, delivery.notified_at, delivery.notification_id,
@@ -56,7 +56,7 @@ LEFT JOIN holdfast.delivery AS delivery
 WHERE recipient.org_id = :org_id AND recipient.review_id = :review_id
 ORDER BY recipient.recipient;
 
--- find_version :maybe — the review of a version, or of the highest there is
+-- find_version :maybe — the review of a version, by default the highest
 SELECT review_id FROM holdfast.review
 WHERE org_id = :org_id AND changelist_id = :changelist_id
   AND (CAST(:review_version AS integer) IS NULL OR review_version = :review_version)

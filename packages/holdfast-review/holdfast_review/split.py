@@ -1,6 +1,6 @@
-"""Divides a change into parts that a model can look at in one go. Pure.
+"""Divides a change into parts that fit one model call. Pure.
 
-The same change gives the same parts, so an attempt can go on where an earlier one stopped.
+The same change gives the same parts, so an attempt can resume where an earlier one stopped.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from dataclasses import dataclass, replace
 
 from holdfast_review.patch import Change, FileChange, Hunk
 
-# Some 16,000 tokens: models lose track of longer ones, and shorter ones lose the context.
+# Some 16,000 tokens: models miss details in longer parts, and shorter ones lack context.
 PART_CHARS = 48_000
 PART_FILES = 50
-# Longer lines are made by programs; their beginning is enough.
+# Longer lines are generated; their beginning is enough.
 LONGEST_LINE = 1_000
-# The number, the sign and the form around a line.
+# Overhead of a line: its number, its sign and the JSON around it.
 _LINE_FORM = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some hunks of some files, to be criticised together."""
+    """Hunks of one or more files, reviewed together."""
 
     number: int
     files: tuple[FileChange, ...]
 
 
 def split_change(change: Change, part_chars: int = PART_CHARS) -> tuple[Part, ...]:
-    """The parts of a change, in its order. Files without text, such as binary ones, are in none."""
+    """Return the parts of a change, in order. Files without text are skipped."""
     parts: list[list[tuple[FileChange, Hunk]]] = []
     room = 0
     for file in change.files:
@@ -44,14 +44,14 @@ def split_change(change: Change, part_chars: int = PART_CHARS) -> tuple[Part, ..
 
 
 def halve(part: Part) -> tuple[Part, ...]:
-    """The same in smaller parts; only itself if it is a single line."""
+    """Split a part into smaller ones; a single line is returned unchanged."""
     size = sum(_size(hunk) for file in part.files for hunk in file.hunks)
     smaller = split_change(Change(part.files), max(1, size // 2))
     return smaller if len(smaller) > 1 else (part,)
 
 
 def count_unread(change: Change) -> int:
-    """How many files have no text that could be criticised: binary, renamed, or of another mode."""
+    """Count the files without reviewable text: binary, renamed, or with a changed mode."""
     return sum(not file.hunks for file in change.files)
 
 
@@ -77,7 +77,7 @@ def _line_size(line: str) -> int:
 
 
 def _pieces(hunk: Hunk, part_chars: int) -> Iterator[Hunk]:
-    """A hunk in pieces that fit, each with the numbers that its lines have."""
+    """Split a hunk into pieces that fit, with their line numbers."""
     lines: list[str] = []
     room = part_chars
     start = (hunk.old_start, hunk.new_start)

@@ -1,9 +1,9 @@
-"""Submit: the dedupe gate of reviews, and the one place that makes a review and its job.
+"""Submit a review: deduplicate the request, then create the review and its job.
 
-The gate comes first: a known key answers with its review, whatever else is asked. A version that
-has a review answers with that. What is left is held to the versions that succeeded, and written in
-one transaction: the review, its recipients and its job. A posted patch is stored right before that,
-and taken away if another request was faster.
+Deduplication comes first: a known key returns its review, whatever else was requested, and so does
+a version that has a review. Any other request is checked against the versions that succeeded. Then
+one transaction writes the review, its recipients and its job. A posted patch is stored right before
+that, and deleted if a concurrent request won.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from holdfast_review.version import check_version
 SQL = Statements("holdfast_review", "submit.sql")
 
 LONGEST_KEY = 500
-# What two requests at once may meet: the second sees what the first one wrote, and is a duplicate.
+# Constraints that concurrent requests may violate. The second request is then a duplicate.
 _RACES = frozenset({"review_once", "review_once_per_key"})
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The review that stands for a request. *differs* if it was made for another one."""
+    """The review for a request. *differs* if it was created for a different request."""
 
     review: Review
     answer: Answer
@@ -67,7 +67,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who asks, and what brought it about."""
+    """The submitter, and the cause of the request."""
 
     actor: Actor = SYSTEM
     request_id: str | None = None
@@ -77,7 +77,7 @@ class Sender:
 
 @dataclass(slots=True)
 class _Written:
-    """What the transaction found or made."""
+    """What the transaction found or created."""
 
     review_id: str
     answer: Answer
@@ -98,7 +98,7 @@ def read_request(
     recipients: Sequence[Recipient],
     is_rerun: bool,
 ) -> Given:
-    """A checked request. Raises InvalidReview, which names every bad field and no value."""
+    """Validate a request. Raises InvalidReview, which names every bad field but no value."""
     bad: dict[str, str] = {}
     try:
         tenant = read_uuid(org_id)
@@ -119,9 +119,9 @@ def read_request(
 
 
 def submit(hf: Holdfast, given: Given, sender: Sender, fetch: object = None) -> Submitted:
-    """Make the review that is asked for, or find the one that stands for it.
+    """Create the requested review, or return the existing one.
 
-    What *fetch* could never get, a bad patch, and whom no channel reaches, is refused.
+    Changes that *fetch* can never get, invalid patches and unreachable recipients are rejected.
     """
     running = current.get()
     if running is not None and running.org_id != given.org_id:
@@ -136,12 +136,12 @@ def submit(hf: Holdfast, given: Given, sender: Sender, fetch: object = None) -> 
     key = full_key(JOB_TYPE, given.org_id, None, given.idempotency_key)
     posted: Posted | None = None
     if given.source.data is not None:
-        # A fetch of the application's own reads the patch as it is stored, so it is redacted here.
+        # A custom fetch reads the patch as stored, so it is redacted here.
         is_sealed = isinstance(fetch, FetchesOrigin)
         posted = read_posted(hf, given.source.data, is_sealed=is_sealed)
         given = replace(given, source=posted.source)
     if hf.store.read(lambda tx: _find_or_check(tx, given, key)) is None:
-        # Outside of any transaction, since it looks at repositories and stores a patch.
+        # Outside any transaction, because it reads repositories and stores a patch.
         check_given(hf, given, sender.actor, fetch, posted)
         if posted is not None:
             source = store_posted(hf, posted, org_id=given.org_id, actor=sender.actor)
@@ -151,20 +151,20 @@ def submit(hf: Holdfast, given: Given, sender: Sender, fetch: object = None) -> 
 
 
 def _submit_stored(hf: Holdfast, given: Given, key: str, sender: Sender) -> Submitted:
-    """Pass the gate with a patch that was stored; without a review of its own it is taken away."""
+    """Submit with a stored patch, and delete the patch if no review was created for it."""
     try:
         submitted = _pass_gate(hf, given, key, sender)
     except InvalidReview:
         drop_posted(hf, given.source, org_id=given.org_id, actor=sender.actor)
         raise
-    # After any other failure the review may be there; a patch without one has its end.
+    # After other failures the review may exist; a patch without one expires.
     if not submitted.created:
         drop_posted(hf, given.source, org_id=given.org_id, actor=sender.actor)
     return submitted
 
 
 def _find_or_check(tx: Tx, given: Given, key: str) -> _Written | None:
-    """What stands for the request already; else its version must be one that may run."""
+    """Return the existing review, or check that the version may run."""
     known = _find(tx, given, key)
     if known is None:
         whose = {"org_id": given.org_id, "changelist_id": given.changelist_id}
@@ -175,7 +175,7 @@ def _find_or_check(tx: Tx, given: Given, key: str) -> _Written | None:
 
 
 def _pass_gate(hf: Holdfast, given: Given, key: str, sender: Sender) -> Submitted:
-    """Find what stands for the request, or write it, in one transaction."""
+    """Find the existing review or create one, in one transaction."""
     review_id, job_id = hf.ids.take(2)
 
     def work(tx: Tx) -> _Written:
@@ -204,7 +204,7 @@ def _pass_gate(hf: Holdfast, given: Given, key: str, sender: Sender) -> Submitte
 
 
 def recipients_of(hf: Holdfast, review: Review) -> list[Recipient]:
-    """Whom a review is told to. Raises InvalidReview if an address is not kept any more."""
+    """Return the recipients of a review. Raises InvalidReview if an address was deleted."""
     asked = {
         "org_id": review.org_id, "review_id": review.review_id, "subject": review.subject
     }  # fmt: skip
@@ -219,7 +219,7 @@ def recipients_of(hf: Holdfast, review: Review) -> list[Recipient]:
 
 
 def _find(tx: Tx, given: Given, key: str) -> _Written | None:
-    """What stands for the request already: by its key, and else by its version."""
+    """Find the existing review, by key and then by version."""
     rows = tx.many(
         SQL.find_known,
         org_id=given.org_id,
@@ -236,7 +236,7 @@ def _find(tx: Tx, given: Given, key: str) -> _Written | None:
 
 
 def _is_overtaken(known: _Written, given: Given, succeeded: int | None) -> bool:
-    """Whether a version came to nothing, and a higher one has succeeded."""
+    """Return whether a version failed and a higher one has succeeded."""
     if known.answer is not Answer.SAME_VERSION or succeeded is None:
         return False
     return known.is_lost and given.review_version < succeeded
@@ -247,7 +247,7 @@ def _differs(row: Row, given: Given) -> bool:
 
 
 def _tell_difference(tx: Tx, given: Given, known: _Written, sender: Sender) -> None:
-    """Audit a request that asks for something else than what stands for it."""
+    """Audit a request that differs from its existing review."""
     if not known.differs:
         return
     detail = {
@@ -316,7 +316,7 @@ def _recipient(one: Recipient) -> dict[str, Any]:
 def _prepare(
     hf: Holdfast, given: Given, key: str, sender: Sender, review_id: str, job_id: str
 ) -> InsertRows:
-    """The job of a review: its payload is an id, for all else is in the review's own row."""
+    """Build the job of a review. Its payload is only an id; the review's row has the rest."""
     request = JobRequest(
         payload={"review_id": review_id},
         org_id=given.org_id,

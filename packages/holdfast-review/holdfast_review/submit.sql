@@ -1,17 +1,17 @@
--- Statements of submitting a review: the gate, and what is written behind it.
+-- Statements of submitting a review: deduplication and inserts.
 
--- find_known :many — the review of a key and the review of a version, which may be the same
+-- find_known :many — the reviews of a key and of a version, which may be the same
 SELECT review_id, changelist_id, review_version, idempotency_key, request_hash, status
 FROM holdfast.review
 WHERE org_id = :org_id
   AND (idempotency_key = :idempotency_key
        OR (changelist_id = :changelist_id AND review_version = :review_version));
 
--- find_succeeded :maybe — before anything is stored for a review that may not be
+-- find_succeeded :maybe — checked before anything is stored
 SELECT succeeded_version FROM holdfast.changelist
 WHERE org_id = :org_id AND changelist_id = :changelist_id;
 
--- hold_changelist :one — made if it is not there; nobody else asks for a review of it meanwhile
+-- hold_changelist :one — creates it if missing, and blocks concurrent submissions
 INSERT INTO holdfast.changelist AS changelist (org_id, changelist_id, created_at)
 VALUES (:org_id, :changelist_id, {now})
 ON CONFLICT (org_id, changelist_id) DO UPDATE SET created_at = changelist.created_at
@@ -28,14 +28,14 @@ FROM {rows reviews: org_id uuid, review_id uuid, changelist_id text, review_vers
       idempotency_key text, request_hash text, source json, is_rerun integer, job_id uuid,
       request_id text, correlation_id text};
 
--- insert_recipients :affected — who is told, fixed before anything is found
+-- insert_recipients :affected — fixed before anything is found
 INSERT INTO holdfast.review_recipient
     (org_id, review_id, recipient, channel, address, is_required, created_at)
 SELECT CAST(:org_id AS {uuid}), CAST(:review_id AS {uuid}), recipients.recipient,
        recipients.channel, recipients.address, recipients.is_required, {now}
 FROM {rows recipients: recipient text, channel text, address text, is_required integer};
 
--- list_told_before :many — the recipients of a version, with their addresses wherever those lie
+-- list_told_before :many — the recipients of a version with their addresses, wherever stored
 SELECT recipient.recipient, recipient.channel, recipient.is_required,
        coalesce(recipient.address, delivery.address) AS address
 FROM holdfast.review_recipient AS recipient

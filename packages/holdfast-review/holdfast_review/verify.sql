@@ -1,6 +1,6 @@
 -- The invariants of reviews, in the shape of operate/verify/lifecycle.sql.
 
--- find_overtaken :many — I14, crosses tenants: a version that was put into the outbox after a higher one
+-- find_overtaken :many — I14, crosses tenants: a version entered the outbox after a higher one
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        'it tells of version ' || CAST(delivery.version AS text)
            || ', and was made after the one that tells of a higher one' AS detail
@@ -16,7 +16,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
                 AND higher.version > delivery.version
                 AND higher.created_at < delivery.created_at);
 
--- find_outdated :many — I14, crosses tenants: a review that began below a version that had succeeded
+-- find_outdated :many — I14, crosses tenants: a review started below a succeeded version
 SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
        'it is of version ' || CAST(review.review_version AS text)
            || ', and began after a higher one had succeeded' AS detail
@@ -28,8 +28,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
                 AND higher.review_version > review.review_version
                 AND higher.succeeded_at < review.created_at);
 
--- find_unserved :many — I19, crosses tenants: a review that succeeded, and somebody was not told
--- What the channel turned out not to have, after the review had succeeded, goes out again by itself.
+-- find_unserved :many — I19, crosses tenants: a review succeeded without notifying a recipient
+-- Deliveries that the channel turned out to lack after the review succeeded are sent again.
 SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
        CASE WHEN review.intended_at IS NULL THEN 'it succeeded, and nobody was to be told'
             ELSE 'it succeeded, and the delivery to a required recipient is ' || delivery.state
@@ -47,7 +47,7 @@ WHERE review.status = 'completed'
        OR (delivery.state <> 'sent'
            AND (delivery.reconciled_at IS NULL OR delivery.reconciled_at < review.succeeded_at)));
 
--- find_uninvited :many — I19, crosses tenants: somebody who is told of a review and was not to be
+-- find_uninvited :many — I19, crosses tenants: a delivery to someone who is not a recipient
 SELECT review.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        'it tells of a review somebody who is not among its recipients' AS detail
 FROM holdfast.review AS review
@@ -60,7 +60,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
                     AND recipient.review_id = review.review_id
                     AND recipient.recipient = delivery.recipient);
 
--- find_foreign_reviews :many — I29, crosses tenants: a review that names a job of another tenant
+-- find_foreign_reviews :many — I29, crosses tenants: a review names a job of another tenant
 SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
        'it names a job that is another tenant''s' AS detail
 FROM holdfast.review AS review
@@ -68,7 +68,7 @@ CROSS JOIN holdfast.job_event AS made
 WHERE made.job_id = review.job_id AND made.name = 'job.enqueued' AND made.org_id <> review.org_id
   AND (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id);
 
--- find_behind :many — I19, crosses tenants: a review that does not have the state of its last job
+-- find_behind :many — I19, crosses tenants: a review differs from the state of its last job
 SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
        'it is ' || review.status || ', and its last job ' || job.state AS detail
 FROM holdfast.review AS review
@@ -76,7 +76,7 @@ JOIN holdfast.job AS job ON job.org_id = review.org_id
  AND coalesce(job.replay_of, job.id) = review.job_id
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
   AND job.state <> review.status
-  -- A replay that waits has not changed anything yet.
+  -- A queued replay has not changed anything yet.
   AND NOT (job.replay_of IS NOT NULL AND job.state = 'queued' AND job.lease_token = 0)
   AND NOT EXISTS (SELECT 1 FROM holdfast.job AS later
                   WHERE later.org_id = job.org_id AND later.replay_of = review.job_id

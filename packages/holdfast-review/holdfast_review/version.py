@@ -1,4 +1,4 @@
-"""Which versions of a changelist may be reviewed. Pure."""
+"""Rules for the versions of a changelist that may be reviewed. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from holdfast_review.failure import InvalidReview
 def check_version(version: int, *, succeeded: int | None, is_rerun: bool) -> None:
     """Raise InvalidReview unless *version*, which has no review yet, may get one.
 
-    Until some version has succeeded, each may. Then it takes a higher one than the highest that
-    succeeded, and somebody who says that a rerun is meant.
+    Any version may run until one has succeeded. After that, it must be higher than the highest
+    succeeded version and requested as a rerun.
     """
     if succeeded is None:
         return
