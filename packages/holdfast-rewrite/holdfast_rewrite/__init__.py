@@ -1,4 +1,4 @@
-"""The complaint rewrite: a sharp message becomes a kind one, in its recipient's language."""
+"""The complaint rewrite: rewrites a rude message politely, in its recipient's language."""
 
 from typing import TYPE_CHECKING
 

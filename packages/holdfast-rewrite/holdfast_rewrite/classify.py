@@ -1,8 +1,8 @@
-"""Ask a classifier about a message, and go on with safe answers where it fails.
+"""Call a classifier for a message, and use safe defaults if it fails.
 
-A classifier is foreign code and advisory. It may be slow, break or answer nonsense, and no request
-fails for that. What it says is stored, so it is held to closed words here: nothing of a message can
-come out of it.
+A classifier is third-party code and advisory. It may be slow, fail or return invalid values; no
+request fails because of it. Its result is stored, so only closed enum values are accepted: no text
+of a message can pass through it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INVALID = "classifier_invalid"
 BUSY = "classifier_busy"
 
 UNKNOWN = "und"
-# Calls that nobody waits for any more and that still run. Past it nobody is asked until one ends.
+# The maximum of timed-out calls that still run. Above it, no call starts until one ends.
 MOST_ABANDONED = 32
 
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -31,7 +31,7 @@ _VERSION = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a classifier gets to see: nothing of the recipient, of roles or of the home."""
+    """The classifier's input: nothing about the recipient, roles or the home."""
 
     classifier_request_id: str
     sender_message: str = field(repr=False)
@@ -40,17 +40,17 @@ class Message:
 
 
 class Classifier(Protocol):
-    """Says what a message is about, what it wants and how sharp it is. It may raise.
+    """Classifies topic, intent and tone of a message. It may raise.
 
-    One that never waits for anything may say so with ``waits = False``. It is called as it is, and
-    no load of the machine turns its answers into defaults.
+    A classifier that never blocks may set ``waits = False``. It is then called directly, so that
+    machine load cannot turn its answers into defaults.
     """
 
     def classify(self, message: Message) -> ClassifierResult: ...
 
 
 class ClassifierFailed(Exception):
-    """A classifier has no answer; *code* says why in a stable word."""
+    """A classifier has no answer; *code* is a stable reason."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -58,16 +58,16 @@ class ClassifierFailed(Exception):
 
 
 def waits(classifier: Classifier) -> bool:
-    """Whether it may wait for somebody else, such as a model: true unless it says otherwise."""
+    """Return whether the classifier may block, for example on a model. True by default."""
     return bool(getattr(classifier, "waits", True))
 
 
 def classify_safely(
     classifier: Classifier, message: Message, *, timeout_seconds: float
 ) -> tuple[ClassifierResult, str | None]:
-    """What a classifier says, or the safe defaults and a code for why it does not.
+    """Return the classification, or the safe defaults and an error code.
 
-    A call that takes longer than the timeout is left to itself.
+    A call that exceeds the timeout is abandoned.
     """
     try:
         if waits(classifier):
@@ -87,12 +87,12 @@ def _at_once(classifier: Classifier, message: Message) -> object:
     except ClassifierFailed:
         raise
     except Exception:
-        # Its words may quote the message.
+        # The exception may quote the message.
         raise ClassifierFailed(FAILED) from None
 
 
 class _Call(threading.Thread):
-    """One call in a thread of its own, which a process does not wait for at its end."""
+    """One call in a daemon thread."""
 
     def __init__(self, classifier: Classifier, message: Message) -> None:
         super().__init__(name="holdfast-classifier", daemon=True)
@@ -112,7 +112,7 @@ class _Call(threading.Thread):
 
 
 class _Abandoned:
-    """Calls that nobody waits for any more."""
+    """The calls that timed out and still run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -150,7 +150,7 @@ def _within(classifier: Classifier, message: Message, timeout_seconds: float) ->
 
 
 def _checked(answer: object) -> ClassifierResult:
-    """An answer with nothing but closed words in it; whoever wrote the classifier may err."""
+    """Return the answer with closed enum values only; invalid values are replaced."""
     try:
         if not isinstance(answer, ClassifierResult):
             raise BadRewrite("a classifier must answer with a ClassifierResult")
@@ -162,7 +162,7 @@ def _checked(answer: object) -> ClassifierResult:
     try:
         normalize(found.detected_language)
     except BadLocale:
-        # No language at all, or words that pose as one.
+        # No language, or an invalid tag.
         confidence = replace(found.confidence, language_confidence=Level.LOW)
         found = replace(found, detected_language=UNKNOWN, confidence=confidence)
     return found

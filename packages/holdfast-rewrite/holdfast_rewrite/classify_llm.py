@@ -1,7 +1,7 @@
-"""The classifier that asks a model: one direct call, over any adapter of the batch lane.
+"""The classifier that calls a model directly, through any batch adapter.
 
-Only the message goes there: no id of anybody, no surface, nothing about the home. Nothing is tried
-again, since whoever asks has safe answers of their own.
+Only the message is sent: no ids, no surface, nothing about the home. Failed calls are not retried,
+because the caller has safe defaults.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from holdfast_rewrite.enums import (
 from holdfast_rewrite.model import BadRewrite, ClassifierResult
 from holdfast_rewrite.prompt import as_data
 
-# The answer takes some 120 tokens; the rest is for models that think first.
+# An answer takes about 120 tokens; the rest is for reasoning models.
 MAX_OUTPUT_TOKENS = 1_000
 LEVELS = ("topic_confidence", "intent_confidence", "language_confidence")
 
@@ -64,10 +64,9 @@ SCHEMA: dict[str, Any] = {
 
 
 class ModelClassifier:
-    """Classifies by a model. Raises ClassifierFailed where it has no usable answer.
+    """Classifies with a model. Raises ClassifierFailed without a usable answer.
 
-    With *lane* an account that refuses us is left alone as everywhere: no call is made while its
-    circuit is open.
+    With *lane*, no call is made while the account's circuit is open.
     """
 
     def __init__(
@@ -78,14 +77,14 @@ class ModelClassifier:
         self._service = service
 
     def classify(self, message: Message) -> ClassifierResult:
-        """What the model says of a message."""
+        """Classify a message."""
         request = request_for(message)
         reply, echo = self._ask(request, message)
         try:
             data = read_reply(reply, request, echo).data
             return _result(data)
         except (Permanent, BadRewrite):
-            # What is wrong with an answer would be told by quoting it.
+            # A validation error would quote the answer.
             raise ClassifierFailed(INVALID) from None
 
     def _ask(self, request: Request, message: Message) -> tuple[Reply, str]:
@@ -95,7 +94,7 @@ class ModelClassifier:
             raise ClassifierFailed("classifier_no_account") from None
         echo = ""
         if account.capabilities.wants_echo:
-            # The same on every run, and nobody can tell the id by it.
+            # Deterministic, and does not reveal the id.
             echo = sha256(message.classifier_request_id.encode()).hexdigest()[:8]
             request = request.with_echo(echo)
         body = account.adapter.body(self._route, request)
@@ -125,7 +124,7 @@ class ModelClassifier:
 
 
 def request_for(message: Message) -> Request:
-    """What a model is asked about a message; the same message gives the same request."""
+    """Build the request for a message. The same message gives the same request."""
     data = f"The message, as data:\n<message>\n{as_data(message.sender_message)}\n</message>"
     return Request(
         inputs=(data,),
@@ -143,7 +142,7 @@ def _instructions() -> str:
 
 
 def _result(data: dict[str, Any]) -> ClassifierResult:
-    """The answer as a result; what a schema cannot say is mended by the rules of the contract."""
+    """Convert the answer to a result; contract rules beyond the schema are applied."""
     flags = [flag for flag in dict.fromkeys(data["safety_flags"]) if flag != SafetyFlag.NONE]
     topics = list(dict.fromkeys(data["topics"])) or [Topic.OTHER]
     is_low = Level.LOW in (data["topic_confidence"], data["intent_confidence"])

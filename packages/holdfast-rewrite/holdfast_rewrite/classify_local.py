@@ -1,7 +1,7 @@
-"""The classifier that needs no network: a language detector, and tested rules in eight languages.
+"""The local classifier: a language detector and tested rules in eight languages.
 
-The same message always gets the same answer. In a language without rules, or where the language is
-not clear, it says so with low confidence, and the message is reframed in full.
+It needs no network, and the same message always gets the same answer. If the language is unclear or
+has no rules, the confidence is low and the message gets a full reframe.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from holdfast_rewrite.requests_in_text import Asks, asks_of
 from holdfast_rewrite.ruleset import LOCALES, Reading, Rules
 from holdfast_rewrite.tone import has_angry_face
 
-# Two topics at most: prefer fewer, and both where it could be either.
+# At most two topics: fewer are preferred, two if both are possible.
 MOST_TOPICS = 2
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _EXCLAIMED = re.compile(r"!{2,}|!\?|\?!|\?{3,}")
-# What a rewrite must not hold and a calm message may.
+# Codes that a rewrite must not contain and a calm message may.
 _NOT_SHARP = frozenset({Code.HEDGE_WARN, Code.PREFERENCE_DISCLOSURE})
-# A whole message in capitals, or this many words of it, is shouting; one word is a stress.
+# A message in capitals, or this many words in capitals, is shouting; one word is emphasis.
 MANY_SHOUTED = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Tone:
-    """How a message sounds."""
+    """The tone of a message."""
 
     is_sharp: bool
     is_intense: bool
@@ -47,16 +47,16 @@ class _Tone:
 
 
 class LocalClassifier:
-    """Classifies by rules. Safe to share between threads."""
+    """Classifies with rules. Thread-safe."""
 
-    # A thread for each call takes 0.3 ms of processor time more.
+    # A thread for each call would cost 0.3 ms of processor time.
     waits = False
 
     def __init__(self, detector: Detector | None = None) -> None:
         self._detector = detector or local_detector()
 
     def classify(self, message: Message) -> ClassifierResult:
-        """What a message is about, what it wants and how sharp it is."""
+        """Classify topic, intent and tone of a message."""
         text = message.sender_message
         heard = self._detector.detect(text)
         is_sure = heard.confidence is not Level.LOW
@@ -68,7 +68,7 @@ class LocalClassifier:
         topics, topic_level = _topics(reading)
         intent, intent_level = _intent(asks, tone, topic_level)
         if not is_sure:
-            # The rules of a language that is only guessed may find what is not there.
+            # The rules of a guessed language may produce false matches.
             topic_level = intent_level = Level.LOW
         is_calm = not (tone.is_sharp or tone.is_intense)
         is_clear = Level.LOW not in (topic_level, intent_level)
@@ -86,7 +86,7 @@ class LocalClassifier:
 
 
 def _read(text: str, language: str | None) -> tuple[str, Reading] | None:
-    """The text by the rules of its language; where that is not known, by those that find most."""
+    """Read the text with the rules of its language; if unknown, with those that match most."""
     if language is not None:
         rules = Rules.for_locale(language)
         return None if rules is None else (language, rules.read(text))
@@ -98,7 +98,7 @@ def _read(text: str, language: str | None) -> tuple[str, Reading] | None:
 
 
 def _unread(text: str, language: str, confidence: Level) -> ClassifierResult:
-    """What can be said of a message without knowing its words."""
+    """Classify a message without understanding its words."""
     return ClassifierResult(
         classifier_version=CLASSIFIER_VERSION,
         detected_language=language,
@@ -114,14 +114,14 @@ def _unread(text: str, language: str, confidence: Level) -> ClassifierResult:
 
 
 def _topics(reading: Reading) -> tuple[tuple[Topic, ...], Level]:
-    """The topics with the most evidence, and how sure they are."""
+    """Return the topics with the most evidence, and their confidence."""
     scores = {topic: reading.section(f"topics.{topic}").score for topic in Topic}
     other = scores.pop(Topic.OTHER)
     best = max(scores.values())
-    # Food, money and keys come up in every quarrel: what fits a topic of its own goes there.
+    # Food, money and keys occur in many quarrels: a more specific topic takes precedence.
     if other > best + 1 or best == 0 or (best == 1 and other > 1):
         return (Topic.OTHER,), _level(other)
-    # One word less of evidence is no difference when there is little.
+    # With little evidence, one word less makes no difference.
     margin = 1 if 1 < best <= 4 else 0
     near = [topic for topic, score in scores.items() if score >= max(2, best - margin)]
     found = near or [topic for topic, score in scores.items() if score == best]
@@ -142,7 +142,7 @@ def _level(score: int) -> Level:
 
 
 def _intent(asks: Asks, tone: _Tone, topic: Level) -> tuple[MessageIntent, Level]:
-    """The one intent. Whoever only lets off steam, or could mean anything, has a concern."""
+    """Return the intent. Venting and ambiguous messages are concerns."""
     if asks.is_clarifying and not tone.is_sharp and not asks.has_boundary:
         return MessageIntent.CLARIFICATION, Level.MEDIUM if asks.has_request else Level.HIGH
     if asks.has_boundary:
@@ -153,7 +153,7 @@ def _intent(asks: Asks, tone: _Tone, topic: Level) -> tuple[MessageIntent, Level
         return MessageIntent.CLARIFICATION, Level.MEDIUM
     if asks.has_concern or tone.is_sharp:
         return MessageIntent.CONCERN, Level.MEDIUM if tone.is_sarcastic else Level.HIGH
-    # A plain statement about a plain topic is a concern by all that is left out.
+    # A plain statement about a clear topic is a concern by elimination.
     return MessageIntent.CONCERN, Level.LOW if topic is Level.LOW else Level.MEDIUM
 
 
@@ -172,7 +172,7 @@ def _tone(text: str, locale: str, reading: Reading) -> _Tone:
 
 
 def _is_loud(text: str) -> bool:
-    """Whether it shouts whatever the words are: capitals, a row of marks, angry faces."""
+    """Return whether the text shouts: capitals, repeated marks, angry faces."""
     if _EXCLAIMED.search(text) or has_angry_face(text):
         return True
     return sum(map(str.isupper, _WORD.findall(text))) >= MANY_SHOUTED

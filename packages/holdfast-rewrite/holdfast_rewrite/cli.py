@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast_rewrite.model import ClassifierResult, RewriteRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Stands for everybody where nobody is meant.
+# A placeholder where an id is required but irrelevant.
 NOBODY = "00000000-0000-0000-0000-000000000000"
 SURFACES = ("weekly_feedback", *(surface.value for surface in Surface))
 
@@ -56,7 +56,7 @@ def read_text(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 def read_id(_ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """What an option says, as an id in its one form."""
+    """Return an option's value as a normalized id."""
     try:
         return read_uuid(value)
     except ValueError as exc:
@@ -78,7 +78,7 @@ def choice_option(name: str, words: Any, default: str, says: str) -> Callable[[F
 
 
 def locale_option(name: str, target: str, **more: Any) -> Callable[[F], F]:
-    """A language: any BCP 47 tag, of which the language counts."""
+    """A BCP 47 tag, of which only the language counts."""
 
     def read(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         from holdfast_rewrite.language import BadLocale, normalize
@@ -93,7 +93,7 @@ def locale_option(name: str, target: str, **more: Any) -> Callable[[F], F]:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """What breaks a type becomes wrong usage."""
+    """Convert validation errors to usage errors."""
     from holdfast_rewrite.model import BadRewrite
 
     try:
@@ -412,7 +412,7 @@ def _request(
     sender_role: str,
     recipient_role: str,
 ) -> RewriteRequest:
-    """The request that a rewrite is judged against, between two people who are nobody."""
+    """Build a request between two placeholder people to validate a rewrite against."""
     from holdfast_rewrite.context_pack import build_pack
     from holdfast_rewrite.model import ClassifierResult, Confidences, RewriteRequest
     from holdfast_rewrite.policy import policy_of

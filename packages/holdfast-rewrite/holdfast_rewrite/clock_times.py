@@ -1,7 +1,7 @@
 """The hours of the day that a number may mean. Pure.
 
-10 may be 22 on the clock, and only there: not where something is counted, and not where one text
-says morning and the other evening.
+10 may mean 22:00, but only as a time: not in a count, and not if one text says morning and the
+other evening.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ Hours = frozenset[int]
 NO_HOUR: Hours = frozenset()
 _LAST = 24
 _MINUTES = re.compile(r"\d\s?[:.h]\s?$")
-# What a German "10 am Montag" goes on with is none of these.
+# Words after "10 am" that make it a time and not German "10 am Montag".
 _AM = (
     r"a\.\s?m\.?|am(?=\s*(?:$|[^\w\s])|\s+(?:and|or|to|on|in|at|so|if|i|is|you|u|it|the|that|this"
     r"|till|until|every|each|please|because|when|then|but|not|with|for|by|my|your|we|than|next"
     r"|tomorrow|today|again|sharp)(?!\w))"
 )
 _PM = r"p\.?\s?m\.?"
-# From one hour to another: 22-7, 10 or 11.
+# Ranges of hours: 22-7, 10 or 11.
 _DASH = "[-\u2013\u2014]"
 _RANGE = rf"(?:{_DASH}|or|to|oder|bis|o|a|ou|e|of|tot|en|lub|do|i|y|et|und|and)"
 
 
 def hours_of(number: Number) -> Hours:
-    """The hours that a number may mean; none where it is minutes, money or a count."""
+    """Return the hours that a number may mean; none for minutes, money or counts."""
     value = number.value
     if value > _LAST or number.is_counted or _MINUTES.search(number.before):
         return NO_HOUR
-    # By night and by noon people mix up 12 am and 12 pm.
+    # People confuse 12 am and 12 pm.
     if value in (0, 12, _LAST):
         return frozenset({0, 12} if value == 12 else {0})
     if value > 12:
@@ -53,9 +53,9 @@ def hours_of(number: Number) -> Hours:
 
 
 def is_on_the_clock(number: Number, locale: str) -> bool:
-    """Whether a rewrite in *locale* says beyond doubt that a number is an hour.
+    """Return whether a number in a rewrite in *locale* is certainly an hour.
 
-    In a language without words here nobody can tell, and it is believed.
+    In a language without a word list, it is assumed.
     """
     before = _before().get(locale)
     if before is None:
@@ -64,7 +64,7 @@ def is_on_the_clock(number: Number, locale: str) -> bool:
 
 
 def around(hours: Hours) -> Hours:
-    """These hours and their neighbours: half of one may belong to the one before."""
+    """Return these hours and their neighbours: "half" may belong to the hour before."""
     return frozenset((hour + step) % 24 for hour in hours for step in (-1, 0, 1))
 
 
@@ -100,7 +100,7 @@ def _said_after() -> re.Pattern[str]:
 
 @cache
 def _said_before() -> re.Pattern[str]:
-    """Abends um 10; not "abends bis 3", which is in the morning."""
+    """Abends um 10; but not "abends bis 3", which means the morning."""
     at = pattern(tables()["hours"]["at"]["any"])
     return re.compile(rf"(?<!\w)(?:{_days()})\s+(?:{at})\s*$")
 

@@ -1,7 +1,7 @@
-"""The recipient's context pack: answers become instructions on phrasing, never a profile. Pure.
+"""The recipient's context pack: phrasing instructions derived from preferences. Pure.
 
-The tables lie in context_pack.toml. Only what the topics let in is passed on; nothing is guessed,
-and a preference or value that the tables do not know is refused.
+It never contains a profile. The tables are in context_pack.toml. Only preferences that are relevant
+for the topics are passed on. Unknown preferences and values are rejected.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast_rewrite.model import (
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an answer or the difference in power does to a pack; what is absent stays as it was."""
+    """The effect of a preference or the power relation on a pack; absent fields change nothing."""
 
     instruction: str = ""
     directness: Directness | None = None
@@ -46,7 +46,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables of context_pack.toml, checked."""
+    """The validated tables of context_pack.toml."""
 
     baseline: Instructions
     always: tuple[str, ...]
@@ -73,9 +73,9 @@ def build_pack(
     topics: Sequence[Topic],
     answers: Mapping[str, str],
 ) -> ContextPack:
-    """What a model may know of this recipient for these topics. Raises BadRewrite.
+    """Build the recipient's pack for these topics. Raises BadRewrite.
 
-    The same inputs give the same pack, in whatever order topics and answers come.
+    The same inputs give the same pack, in any order of topics and answers.
     """
     if not recipient_user_id or not target_language:
         raise BadRewrite("a context pack needs recipient_user_id and target_language")
@@ -112,7 +112,7 @@ def build_pack(
 
 
 def check_answers(answers: Mapping[str, str]) -> None:
-    """Raise BadRewrite for a preference or a value that the tables do not know."""
+    """Raise BadRewrite for an unknown preference or value."""
     known = load_tables().preferences
     if strange := sum(name not in known for name in answers):
         raise BadRewrite(f"answers hold {strange} unknown preferences; known: {', '.join(known)}")
@@ -123,7 +123,7 @@ def check_answers(answers: Mapping[str, str]) -> None:
 
 
 def power_mode(sender_role: HomeRole, recipient_role: HomeRole) -> PowerMode:
-    """Which of the two has more say in the home. Raises BadRewrite for a role that is none."""
+    """Return which of the two has more power in the home. Raises BadRewrite for an unknown role."""
     try:
         pair = HomeRole(sender_role), HomeRole(recipient_role)
     except ValueError:
@@ -137,13 +137,13 @@ def power_mode(sender_role: HomeRole, recipient_role: HomeRole) -> PowerMode:
 
 @cache
 def load_tables() -> Tables:
-    """The tables as the package ships them."""
+    """Load the tables of the package."""
     text = files("holdfast_rewrite").joinpath("context_pack.toml").read_text("utf-8")
     return read_tables(tomllib.loads(text))
 
 
 def read_tables(document: Mapping[str, Any]) -> Tables:
-    """The tables of a document. Raises BadRewrite where a word in them is unknown."""
+    """Parse tables. Raises BadRewrite for an unknown word."""
     if document["version"] != CONTEXT_VERSION:
         raise BadRewrite("the tables are of another version")
     power: Mapping[str, Mapping[str, Any]] = document["power"]
@@ -177,7 +177,7 @@ def _effect(said: Mapping[str, Any]) -> Effect:
 
 
 def _topics(given: Sequence[Topic]) -> tuple[Topic, ...]:
-    """The topics in the order of their list."""
+    """Return the topics in their defined order."""
     if not given or isinstance(given, str):
         raise BadRewrite("topics must be one or more")
     if any(topic not in tuple(Topic) for topic in given) or len(set(given)) != len(given):

@@ -1,7 +1,7 @@
-"""Decide: from a stored message and what a classifier says of it to a request, or to a failure.
+"""Decide: turn a stored message and its classification into a request or a failure.
 
-Pure and deterministic: the same message, snapshot, classifier result and routing table give the
-same request and the same decision, byte for byte.
+Pure and deterministic: the same message, snapshot, classification and routing table give the same
+request and decision, byte for byte.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast_rewrite.route import NoRoute, RouteRequest, Routes
 
 _log = logging.getLogger("holdfast.rewrite")
 
-# What no two requests have in common.
+# Fields that differ for every request.
 _OF_ITS_OWN = frozenset(
     {
         "rewrite_request_id",
@@ -49,7 +49,7 @@ _OF_ITS_OWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What the directory said when the message came; it is not asked again for this message."""
+    """The directory's answer when the message arrived. It is not queried again."""
 
     sender_role: HomeRole
     recipient_role: HomeRole
@@ -60,7 +60,7 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class StoredSubmission:
-    """A message that is stored, with its snapshots: what a request is made of."""
+    """A stored message with its snapshots: the input of a request."""
 
     rewrite_request_id: str
     home_id: str
@@ -79,13 +79,13 @@ class StoredSubmission:
 
     @property
     def week(self) -> tuple[str, int, int]:
-        """Whose full reframe of which week it would be."""
+        """Return the sender and week that a full reframe counts for."""
         return self.sender_user_id, self.iso_week_year, self.iso_week
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A request as a document, as the one text of it, and the hash of that."""
+    """A request as a document, its canonical text, and the hash of that."""
 
     document: Mapping[str, Any] = field(repr=False)
     text: str = field(repr=False)
@@ -99,9 +99,9 @@ class Written:
 
     @property
     def content_hash(self) -> str:
-        """The hash of all that decides the output: equal for two requests that ask for the same.
+        """Return the hash of everything that determines the output.
 
-        Home, sender and recipient are in it, so no other person's request can have it.
+        It includes home, sender and recipient, so requests of other people never match.
         """
         content = {name: value for name, value in self.document.items() if name not in _OF_ITS_OWN}
         return sha256(canonical(content).encode()).hexdigest()
@@ -109,20 +109,20 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How far a request came, and what was made on the way.
+    """The progress of a request and its results so far.
 
-    Without a failure everything is there, and the request goes to the queue.
+    Without a failure it is complete, and the request is enqueued.
     """
 
     intake: StoredSubmission
     classifier_result: ClassifierResult | None = None
-    # Why the safe defaults stand for what a classifier would have said.
+    # Why the safe defaults replace the classification.
     classifier_error: str | None = None
     locales: Locales | None = None
     context_pack: ContextPack | None = None
     policy: Policy | None = None
     request: RewriteRequest | None = field(default=None, repr=False)
-    # The request as it is stored, written once: its canonical form takes longer than its making.
+    # The serialized request: its canonical form takes longer than building it.
     written: Written | None = field(default=None, repr=False)
     routing_decision: Mapping[str, Any] | None = None
     failure: FailureCode | None = None
@@ -137,11 +137,11 @@ class Decision:
         return Step.ENQUEUED if self.failure is None else Step.FAILED
 
     def failed(self, code: FailureCode) -> Decision:
-        """The same, failed after all."""
+        """Return the decision, marked as failed."""
         return replace(self, request=None, written=None, failure=code)
 
     def over_cadence(self) -> Decision:
-        """The same where the sender's full reframe of the week is taken: nothing else was made."""
+        """Return the decision for a sender who has used the week's full reframe."""
         return Decision(
             self.intake,
             self.classifier_result,
@@ -153,12 +153,12 @@ class Decision:
 def decide(
     intake: StoredSubmission, result: ClassifierResult, classifier_error: str | None, routes: Routes
 ) -> Decision:
-    """The decision on one message. A defect of ours fails this one, and is logged without words."""
+    """Decide on one message. A bug fails only this message, and is logged without text."""
     made = Decision(intake, result, classifier_error)
     try:
         return _decide(made, result, routes)
     except Exception as exc:
-        # The type alone: what an exception says may quote what it stumbled over.
+        # Only the type: the exception's message may quote text.
         _log.error("request %s met a defect: %s", intake.rewrite_request_id, type(exc).__name__)
         return made.failed(FailureCode.DEFECT)
 
@@ -233,7 +233,7 @@ def _assemble(
 
 
 def _route_request(request: RewriteRequest) -> RouteRequest:
-    """What the router learns: codes and languages, never the message."""
+    """Build the router's input: codes and languages, never the message."""
     return RouteRequest(
         task=JOB_TYPE,
         surface=request.surface,

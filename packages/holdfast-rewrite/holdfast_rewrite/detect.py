@@ -1,9 +1,9 @@
-"""Which language a short text is in, told on this machine, and how sure that is.
+"""Detect the language of a short text locally, with a confidence.
 
-One model of 140 languages reads bytes and answers with probabilities. What counts is by how much
-the first language leads the second. Measured on `eval/language`, 600 sentences of household talk in
-ten languages: 98.7 % right at medium or high, none wrong; on 3,200 other sentences of `eval/`, in
-eight languages: 98.9 %, none wrong. A text takes 0.2 ms, reading the model 0.7 s once.
+One model of 140 languages reads bytes and returns probabilities. The confidence depends on the lead
+of the first language over the second. Measured on `eval/language`, 600 sentences of household talk
+in ten languages: 98.7 % right at medium or high, none wrong; on 3,200 other sentences of `eval/`,
+in eight languages: 98.9 %, none wrong. A text takes 0.2 ms, loading the model 0.7 s once.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from holdfast_rewrite.language import normalize
 
 UNKNOWN = "und"
 
-# The lead. At 0.2 one per cent more are right, and one of 3,200, Portuguese, is called Spanish.
+# The required lead. At 0.2, one per cent more are right, but one of 3,200 (Portuguese) is detected
+# as Spanish.
 _MEDIUM = 0.45
 _HIGH = 0.60
-# Three words are often a neighbour's words too.
+# Three words often occur in a neighbouring language too.
 _SHORT_MEDIUM = 0.80
 _SHORT_LETTERS = 18
 _FEWEST_LETTERS = 8
-# A text has told its language by then; the time grows with the length.
+# Enough to detect the language; the time grows with the length.
 _LONGEST = 400
 
-# Varieties whose few sentences in the model draw short texts away from the language they are
-# written as. Their probability is added to it.
+# Varieties with few sentences in the model attract short texts in their main language. Their
+# probability is added to it.
 _WRITTEN_AS = {
     "an": "es", "ext": "es", "lij": "it", "vec": "it", "wa": "fr", "pcm": "en", "nn": "no",
     "arz": "ar", "ary": "ar", "wuu": "zh", "yue": "zh", "uzs": "uz", "sdh": "ku", "hbo": "he",
     "grc": "el", "ltg": "lv",
 }  # fmt: skip
 
-# To the model a short Portuguese text looks half Galician, and a Galician one hardly Portuguese. So
-# the second's probability is added to the first's where the first leads already.
+# The model takes a short Portuguese text for half Galician, but not the reverse. So the second
+# language's probability is added to the first's if the first leads already.
 _DRAWS_FROM = {"pt": "gl"}
 
-# What the model can name. A text in any other language is bound to be called something else.
+# The languages of the model. A text in any other language gets one of these.
 KNOWN = frozenset(
     """
     ace af am ar as az ba bcl be bg bn br bs ca crh cs cy da de dz el en eo es et eu fa fi fil fo
@@ -56,14 +57,14 @@ KNOWN = frozenset(
     """.split()  # noqa: SIM905 — to be read
 )
 
-# Languages so near each other that a short text does not tell them apart.
+# Languages that a short text does not distinguish.
 _TWINS = (
     frozenset({"bs", "hr", "sr"}),
     frozenset({"id", "ms"}),
     frozenset({"gl", "pt"}),
 )
 
-# What the model cannot name and calls by the name of a language near it.
+# Languages that the model does not know, and the related language that it returns.
 _CALLED = {
     language: frozenset(names.split())
     for language, names in {
@@ -82,30 +83,30 @@ _CALLED = {
 
 NEEDS_EXTRA = "The complaint rewrite needs langcodes and py3langid: pip install holdfast-rewrite."
 
-# What is not seen, and what is only a picture.
+# Invisible characters and pictographs.
 _WORDLESS = frozenset({"Cf", "So", "Sk"})
-# Only from the beginning of a chunk: from each of its letters it would cost the square.
+# Anchored at the beginning of a chunk; otherwise the time is quadratic.
 _NOISE = re.compile(r"https?://\S+|www\.\S+|(?<!\S)\S*(?:\d|\S@\S)\S*")
-# Letters set apart, as in "p l e a s e", would each be a word of some far language.
+# In spaced text such as "p l e a s e", each letter would count as a word.
 _SET_APART = re.compile(r"(?<!\w)(?:[^\W\d_][ .\-]){3,}[^\W\d_](?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """A language, or und, and how sure a detector is of it."""
+    """A language, or und, with the detector's confidence."""
 
     language: str
     confidence: Level
 
 
 class Detector(Protocol):
-    """Says which language a text is in."""
+    """Detects the language of a text."""
 
     def detect(self, text: str) -> Detected: ...
 
 
 def is_told_apart(language: str, other: str) -> bool:
-    """Whether naming the one proves that a text is not in the other."""
+    """Return whether detecting one language proves that a text is not in the other."""
     return (
         language != other
         and other in KNOWN
@@ -114,10 +115,10 @@ def is_told_apart(language: str, other: str) -> bool:
 
 
 def is_left_in(language: str, *, source: str, target: str) -> bool:
-    """Whether naming its original's language proves that a text was not translated.
+    """Return whether detecting the original's language proves that a text was not translated.
 
-    Of a language that the detector does not know this is all that it can tell, unless the two are
-    relatives.
+    For a target language that the detector does not know, this is the only possible check. It does
+    not work for related languages.
     """
     if language != source or source == target:
         return False
@@ -127,22 +128,22 @@ def is_left_in(language: str, *, source: str, target: str) -> bool:
 
 
 class LocalDetector:
-    """Detects without a network. The model is read on first use; any number of threads may ask."""
+    """Detects locally. The model is loaded on first use. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._rank: Callable[[str], list[tuple[str, float]]] | None = None
 
     def check_extra(self) -> None:
-        """Raise ConfigError if what it needs is not installed; nothing is loaded."""
+        """Raise ConfigError if the optional dependency is not installed; loads nothing."""
         if find_spec("py3langid") is None:
             raise ConfigError(NEEDS_EXTRA)
 
     def detect(self, text: str) -> Detected:
-        """The language of a text; und where it cannot say. Raises ConfigError without the extra."""
+        """Return the language of a text, or und. Raises ConfigError without the extra."""
         clean = _clean(text)
         letters = list(filter(str.isalpha, clean))
-        # "hahaha" has letters enough, and says nothing.
+        # "hahaha" has enough letters and no information.
         if min(len(letters), len(set(letters)) + 2) < _FEWEST_LETTERS and not _is_dense(letters):
             return Detected(UNKNOWN, Level.LOW)
         best, lead = _lead((self._rank or self._load())(clean))
@@ -166,30 +167,30 @@ class LocalDetector:
 
 @lru_cache(maxsize=1)
 def local_detector() -> LocalDetector:
-    """The detector of this process."""
+    """Return the detector of this process."""
     return LocalDetector()
 
 
 def _clean(text: str) -> str:
-    """What of a text speaks for a language: no signs that are not seen, no addresses, no codes."""
+    """Strip invisible characters, addresses and codes."""
     seen = "".join(
         sign for sign in text[: 2 * _LONGEST] if unicodedata.category(sign) not in _WORDLESS
     )
     seen = _NOISE.sub(" ", unicodedata.normalize("NFKC", seen))
     seen = _SET_APART.sub(lambda found: re.sub(r"[ .\-]", "", found[0]), seen)[:_LONGEST].strip()
-    # Headlines: the model has learned sentences.
+    # The model is trained on sentences, not on headlines.
     return seen.lower() if seen.isupper() or seen.istitle() else seen
 
 
 def _is_dense(letters: list[str]) -> bool:
-    """Whether some are of a script in which a few say much: Chinese, Thai, Korean …"""
+    """Return whether the text has characters of a dense script: Chinese, Thai, Korean …"""
     return sum(ord(letter) >= 0x0E00 for letter in letters) >= 3
 
 
 def _lead(ranked: list[tuple[str, float]]) -> tuple[str, float]:
-    """The best language and by how much it leads, its varieties included."""
+    """Return the best language and its lead, including its varieties."""
     best = _WRITTEN_AS.get(ranked[0][0], ranked[0][0])
-    # Whatever is behind the first ten has nothing left to add.
+    # Languages after the first ten add nothing.
     found: dict[str, float] = {}
     for language, probability in ranked[:10]:
         name = _WRITTEN_AS.get(language, language)

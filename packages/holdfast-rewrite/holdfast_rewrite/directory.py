@@ -1,8 +1,8 @@
-"""Directory: who lives in a home, which language they read, what they prefer, who is blocked.
+"""The directory: members of homes, their languages, preferences and blocks.
 
-An application that knows its homes already writes a class with ``look``. SqlDirectory keeps them in
-Holdfast's own tables. The orchestrator asks once, when a message is submitted, and keeps a snapshot
-of the answer: what changes afterwards concerns the next message.
+An application with its own data implements ``look``. SqlDirectory uses Holdfast's tables. The
+orchestrator queries the directory once, when a message is submitted, and stores a snapshot. Later
+changes affect only later messages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SQL = Statements("holdfast_rewrite", "directory.sql")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Somebody of a home: their role, the language they read, and whether they live there."""
+    """A member of a home: role, language, and whether they still live there."""
 
     user_id: str
     role: HomeRole
@@ -38,9 +38,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Household:
-    """What concerns one message: its two members, the recipient's answers, whether one is blocked.
+    """The directory data for one message: both members, the recipient's answers, and blocks.
 
-    A member whom the home does not know is None.
+    A person who is not a member of the home is None.
     """
 
     sender: Member | None
@@ -51,7 +51,7 @@ class Household:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The two of one submission, in its home."""
+    """The sender and recipient of one submission, and the home."""
 
     home_id: str
     sender_user_id: str
@@ -59,35 +59,38 @@ class Pair:
 
 
 class Directory(Protocol):
-    """What the orchestrator asks. One that also has ``look_many(pairs)`` is asked once for many."""
+    """The interface that the orchestrator uses.
+
+    An optional ``look_many(pairs)`` is called once for many submissions.
+    """
 
     def look(self, home_id: str, sender_user_id: str, recipient_user_id: str) -> Household:
-        """The two of a submission as they are at this moment."""
+        """Return the current data of the two people of a submission."""
 
 
 @checked(
     InvalidRewrite,
     checks={
         "pairs": each(instance(Pair)),
-        # Every bad field of a member or an answer is named at once.
+        # All bad fields of a member or an answer are reported together.
         **dict.fromkeys(("locale", "preference_id", "role", "value_key"), anything),
         **dict.fromkeys(("add_member.home_id", "add_member.user_id"), anything),
     },
 )
 class SqlDirectory:
-    """The directory in Holdfast's own tables."""
+    """The directory in Holdfast's tables."""
 
     def __init__(self, hf: Holdfast) -> None:
         self.hf = hf
 
-    # -- asking
+    # -- reading
 
     def look(self, home_id: str, sender_user_id: str, recipient_user_id: str) -> Household:
-        """The two of a submission as they are at this moment."""
+        """Return the current data of the two people of a submission."""
         return self.look_many([Pair(home_id, sender_user_id, recipient_user_id)])[0]
 
     def look_many(self, pairs: Sequence[Pair]) -> list[Household]:
-        """The same for any number of submissions, in two statements on one snapshot."""
+        """Return the same for any number of submissions, in two statements on one snapshot."""
         if not pairs:
             return []
         asked = [
@@ -117,17 +120,17 @@ class SqlDirectory:
             for row, pair in zip(found, pairs, strict=True)
         ]
 
-    # -- keeping
+    # -- writing
 
     def add_home(self, home_id: str) -> None:
-        """Make a home known; one that is known stays as it is."""
+        """Add a home. An existing one does not change."""
         ids = _read_ids(home_id=home_id)
         self.hf.store.write(lambda tx: tx.affected(SQL.insert_home, org_id=ids["home_id"]))
 
     def add_member(
         self, home_id: str, user_id: str, *, role: HomeRole | str, locale: str | None = None
     ) -> None:
-        """Let somebody live in a home, again if they had left, in this role and language."""
+        """Add a member to a home, or update one, also after they left."""
         errors: dict[str, str] = {}
         if role not in tuple(HomeRole):
             errors["role"] = "must be owner or housemate"
@@ -139,19 +142,19 @@ class SqlDirectory:
         )  # fmt: skip
 
     def change_locale(self, home_id: str, user_id: str, locale: str | None) -> None:
-        """Note which language a member reads; None is English."""
+        """Set the language of a member; None means English."""
         errors: dict[str, str] = {}
         _check_locale(locale, errors)
         ids = _read_ids(errors, home_id=home_id, user_id=user_id)
         self._write(SQL.change_locale, "user_id", "is no member of this home", ids, locale=locale)
 
     def leave(self, home_id: str, user_id: str) -> None:
-        """Let a member leave; they neither send nor receive here from now on."""
+        """Remove a member, who can no longer send or receive in this home."""
         ids = _read_ids(home_id=home_id, user_id=user_id)
         self._write(SQL.leave, "user_id", "is no member of this home", ids)
 
     def answer(self, home_id: str, user_id: str, preference_id: str, value_key: str) -> None:
-        """Keep what a member prefers; the last answer to a question counts."""
+        """Store a member's preference; the last answer counts."""
         errors: dict[str, str] = {}
         _check_answer(preference_id, value_key, errors)
         ids = _read_ids(errors, home_id=home_id, user_id=user_id)
@@ -161,7 +164,7 @@ class SqlDirectory:
         )  # fmt: skip
 
     def block(self, home_id: str, user_id: str) -> None:
-        """Keep somebody from sending and receiving rewrites in a home."""
+        """Block a person from sending and receiving rewrites in a home."""
         ids = _read_ids(home_id=home_id, user_id=user_id)
 
         def work(tx: Tx) -> bool:
@@ -172,7 +175,7 @@ class SqlDirectory:
             raise InvalidRewrite({"home_id": "is no home here; add it first"})
 
     def unblock(self, home_id: str, user_id: str) -> None:
-        """Let somebody send and receive again; nothing happens where nobody was blocked."""
+        """Unblock a person. Does nothing if they are not blocked."""
         ids = _read_ids(home_id=home_id, user_id=user_id)
         self.hf.store.write(
             lambda tx: tx.affected(SQL.delete_block, org_id=ids["home_id"], user_id=ids["user_id"])
@@ -186,7 +189,7 @@ class SqlDirectory:
         ids: Mapping[str, str],
         **values: object,
     ) -> None:
-        """Run a statement that touches a row, or say whose row is not there."""
+        """Execute a statement that changes a row; raise if the row is missing."""
         params = {"org_id": ids["home_id"], "user_id": ids["user_id"], **values}
         if self.hf.store.write(lambda tx: tx.affected(statement, **params)) == 0:
             raise InvalidRewrite({field: problem})
@@ -200,7 +203,7 @@ def _member(row: Row, side: str, user_id: str) -> Member | None:
 
 
 def _read_ids(errors: dict[str, str] | None = None, **ids: object) -> dict[str, str]:
-    """The ids in their one form; raises with every field that is wrong."""
+    """Return the normalized ids; raises with every invalid field."""
     errors = {} if errors is None else errors
     read = {name: validation.uuid(name, value, errors) for name, value in ids.items()}
     if errors:
@@ -220,7 +223,7 @@ def _check_locale(locale: object, errors: dict[str, str]) -> None:
 
 
 def _check_answer(preference_id: object, value_key: object, errors: dict[str, str]) -> None:
-    """Refuse here what would fail every message to this member later."""
+    """Reject an answer that would fail every later message to this member."""
     for name, value in (("preference_id", preference_id), ("value_key", value_key)):
         if validation.text(name, value, errors) is None:
             errors.setdefault(name, "must be text")

@@ -1,11 +1,11 @@
--- The homes, their members and what they prefer: the directory that Holdfast keeps itself.
+-- Statements of the built-in directory: homes, members and preferences.
 
--- insert_home :affected — a home that is there already stays as it is
+-- insert_home :affected — an existing home does not change
 INSERT INTO holdfast.home (org_id, created_at)
 VALUES (:org_id, {now})
 ON CONFLICT (org_id) DO NOTHING;
 
--- put_member :affected — joins, comes back, or is somebody else now; only of a home that is there
+-- put_member :affected — inserts, reactivates or updates a member; only of an existing home
 INSERT INTO holdfast.home_member AS member
     (org_id, user_id, role, locale, joined_at, updated_at)
 SELECT home.org_id, :user_id, :role, :locale, {now}, {now}
@@ -16,18 +16,18 @@ SET role = excluded.role, locale = excluded.locale, updated_at = excluded.update
     joined_at = CASE WHEN member.left_at IS NULL THEN member.joined_at ELSE excluded.joined_at END,
     left_at = NULL;
 
--- change_locale :affected — the language of a member; requests that are made keep the one they have
+-- change_locale :affected — existing requests keep their language
 UPDATE holdfast.home_member SET locale = :locale, updated_at = {now}
 WHERE org_id = :org_id AND user_id = :user_id AND left_at IS NULL;
 
--- leave :affected — the member stays on record, and nothing more is sent to or by them
--- Whoever has left is left as they are: the commit may have gone through and its answer not.
+-- leave :affected — the member stays on record but neither sends nor receives
+-- Members who left do not change: the commit may have succeeded without its answer.
 UPDATE holdfast.home_member
 SET left_at = coalesce(left_at, {now}),
     updated_at = CASE WHEN left_at IS NULL THEN {now} ELSE updated_at END
 WHERE org_id = :org_id AND user_id = :user_id;
 
--- put_answer :affected — what a member prefers; the last answer counts
+-- put_answer :affected — a member's preference; the last answer counts
 INSERT INTO holdfast.preference_answer (org_id, user_id, preference_id, value_key, answered_at)
 SELECT member.org_id, member.user_id, :preference_id, :value_key, {now}
 FROM holdfast.home_member AS member
@@ -35,20 +35,20 @@ WHERE member.org_id = :org_id AND member.user_id = :user_id AND member.left_at I
 ON CONFLICT (org_id, user_id, preference_id) DO UPDATE
 SET value_key = excluded.value_key, answered_at = excluded.answered_at;
 
--- insert_block :affected — from now on neither sends nor receives here
+-- insert_block :affected — blocks sending and receiving in this home
 INSERT INTO holdfast.rewrite_block (org_id, user_id, created_at)
 SELECT home.org_id, :user_id, {now}
 FROM holdfast.home AS home
 WHERE home.org_id = :org_id
 ON CONFLICT (org_id, user_id) DO NOTHING;
 
--- delete_block :affected — sends and receives again
+-- delete_block :affected — allows sending and receiving again
 DELETE FROM holdfast.rewrite_block WHERE org_id = :org_id AND user_id = :user_id;
 
--- has_home :maybe — whether the home is there
+-- has_home :maybe — whether the home exists
 SELECT org_id FROM holdfast.home WHERE org_id = :org_id;
 
--- look :many — who the two of each submission are, in one read for all; each in a home of its own
+-- look :many — both people of each submission in one read, each in its own home
 SELECT asked.place, sender.role AS sender_role, sender.locale AS sender_locale,
        sender.left_at AS sender_left_at, recipient.role AS recipient_role,
        recipient.locale AS recipient_locale, recipient.left_at AS recipient_left_at,
@@ -63,7 +63,7 @@ LEFT JOIN holdfast.home_member AS recipient
   ON recipient.org_id = asked.org_id AND recipient.user_id = asked.recipient_user_id
 ORDER BY asked.place;
 
--- list_answers :many — what the recipients have answered, each in the home of its submission
+-- list_answers :many — the recipients' answers, each in the home of its submission
 SELECT asked.place, answer.preference_id, answer.value_key
 FROM {rows asked: place integer, org_id uuid, recipient_user_id uuid}
 JOIN holdfast.preference_answer AS answer

@@ -14,12 +14,12 @@ from holdfast_rewrite.enums import ORCHESTRATOR_RUN as ORCHESTRATOR
 SQL = Statements("holdfast_rewrite", "doctor.sql")
 OK, PROBLEM = Severity.OK, Severity.PROBLEM
 
-# The orchestrator's run comes every minute.
+# The orchestrator runs every minute.
 PATIENCE = timedelta(minutes=30)
 
 
 def check_rewrites(context: CheckContext) -> Iterator[Finding]:
-    """Requests of the complaint rewrite that the orchestrator's run should have gone on with."""
+    """Check for requests that the orchestrator should have continued."""
     limits = context.limits
     (row,) = context.many(SQL.count_left, age_ms=ms(PATIENCE), limit=limits.count)
     if not row["requests"]:

@@ -1,6 +1,6 @@
--- What the doctor asks of the complaint rewrite.
+-- The doctor's statement for the complaint rewrite.
 
--- count_left :many — crosses tenants: rewrites that nobody goes on with, and since when
+-- count_left :many — crosses tenants: abandoned rewrites, and since when
 SELECT count(*) AS requests, min(waiting.since) AS since
 FROM (SELECT request.updated_at AS since
       FROM holdfast.rewrite_request AS request

@@ -1,7 +1,7 @@
-"""The second transaction: requests are enqueued with their jobs, or fail.
+"""The second transaction: enqueues requests with their jobs, or fails them.
 
-It runs a fixed number of statements for any number of requests. A request that another process has
-moved already is left as it is.
+It executes a fixed number of statements for any number of requests. Requests that another process
+has already moved do not change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ROUTED = (
 
 @dataclass(slots=True)
 class Moved:
-    """What the transaction did: the decisions it wrote, the jobs of some, an answer for each."""
+    """The result of the transaction: decisions written, jobs created, an answer for each."""
 
     decisions: list[Decision] = field(default_factory=list)
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -62,7 +62,7 @@ def enqueue_rewrites(
     producer: Producer,
     traceparent: str | None,
 ) -> Moved:
-    """Write these decisions; *actor* takes them, or else each request's own sender."""
+    """Write these decisions as *actor*, or else as each request's sender."""
     moved = Moved()
     rows = {
         row["rewrite_request_id"]: row
@@ -75,7 +75,7 @@ def enqueue_rewrites(
         if row is not None and row["step"] in _OPEN:
             still.append(item)
         else:
-            # Another was faster, or it was canceled or erased: it stands as it stands.
+            # Another process moved, canceled or erased it: return its current state.
             moved.answers[request_id] = _answer(request_id, row)
     if not still:
         return moved
@@ -100,7 +100,7 @@ def _answer(request_id: str, row: Row | None) -> Answer:
 def _hold_cadence(tx: Tx, decisions: Sequence[Decision]) -> list[Decision]:
     """Let the first full reframe of a sender and week pass, and fail the others.
 
-    Whoever takes the week between this look and the write is held by the unique index.
+    The unique index catches a concurrent request between this check and the write.
     """
     full = [
         item
@@ -130,7 +130,7 @@ def _insert_jobs(
     producer: Producer,
     traceparent: str | None,
 ) -> dict[str, str]:
-    """Enqueue what goes on; the jobs by request. A unit that has a job keeps it."""
+    """Enqueue the jobs and return them by request. A unit that has a job keeps it."""
     going = [item for item in moved.decisions if item.failure is None]
     if not going:
         return {}
@@ -205,13 +205,13 @@ def _row(item: Decision, jobs: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _content_hash(item: Decision) -> str | None:
-    """By what an identical request is found, where the route lets its output be used again."""
+    """Return the hash to find identical requests by, if the route allows reuse."""
     decision = item.routing_decision or {}
     return item.written.content_hash if item.written and decision["cache_eligible"] else None
 
 
 def _documents(item: Decision) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
-    """The documents that a request is made of; a whole request has them written already."""
+    """Yield the documents of a request; a complete request has them serialized."""
     for name in ("classifier_result", "context_pack", "policy"):
         made: Document | None = getattr(item, name)
         if item.written is not None:
@@ -221,7 +221,7 @@ def _documents(item: Decision) -> Iterator[tuple[str, Mapping[str, Any] | None]]
 
 
 def _deeds(item: Decision, jobs: Mapping[str, str], actor: Actor | None) -> list[Deed]:
-    """The audit of every step that was reached: ids and codes."""
+    """Return the audit entries of every step reached: ids and codes."""
     steps: list[tuple[Step, dict[str, Any]]] = []
     if item.classifier_result is not None:
         result = item.classifier_result

@@ -1,4 +1,4 @@
-"""The words of the complaint rewrite: every closed vocabulary, once."""
+"""The enums of the complaint rewrite."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_REWRITE = 600
 
 
 class Topic(StrEnum):
-    """What a message is about."""
+    """The topic of a message."""
 
     NOISE = "noise"
     CLEANLINESS = "cleanliness"
@@ -29,7 +29,7 @@ class Topic(StrEnum):
 
 
 class MessageIntent(StrEnum):
-    """What the sender wants with it."""
+    """The sender's intent."""
 
     REQUEST = "request"
     BOUNDARY = "boundary"
@@ -38,14 +38,14 @@ class MessageIntent(StrEnum):
 
 
 class Strength(StrEnum):
-    """How much a message has to change."""
+    """How much a message must change."""
 
     LIGHT_TOUCH = "light_touch"
     FULL_REFRAME = "full_reframe"
 
 
 class Level(StrEnum):
-    """How sure a classifier is."""
+    """The confidence of a classifier."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -53,7 +53,7 @@ class Level(StrEnum):
 
 
 class SafetyFlag(StrEnum):
-    """What a classifier noticed beside; advisory, and never shown."""
+    """Additional observations of a classifier; advisory and never shown."""
 
     NONE = "none"
     EMOTIONAL_INTENSITY = "emotional_intensity"
@@ -69,7 +69,7 @@ class Surface(StrEnum):
 
     @classmethod
     def read(cls, word: str) -> Surface:
-        """The surface of a word at the entry, either name of the weekly one. Raises ValueError."""
+        """Parse a surface name, with either name of the weekly one. Raises ValueError."""
         return cls("weekly_harmony" if word == "weekly_feedback" else word)
 
 
@@ -85,14 +85,14 @@ class Lane(StrEnum):
 
 
 class HomeRole(StrEnum):
-    """Who somebody is in a home: its owner or head tenant, or one of the others."""
+    """The role of a member: owner, head tenant or housemate."""
 
     OWNER = "owner"
     HOUSEMATE = "housemate"
 
 
 class PowerMode(StrEnum):
-    """Which of the two has more say in the home. It decides the tone, never authority."""
+    """Which of the two has more power in the home. It affects the tone only."""
 
     HIGHER_SENDER = "higher_sender"
     HIGHER_RECIPIENT = "higher_recipient"
@@ -100,7 +100,7 @@ class PowerMode(StrEnum):
 
 
 class ToneMultiplier(StrEnum):
-    """How much gentler than usual a rewrite has to be."""
+    """How much gentler than usual a rewrite must be."""
 
     EXTRA_GENTLE = "extra_gentle"
     GENTLE = "gentle"
@@ -116,21 +116,21 @@ class Tone(StrEnum):
 
 
 class Directness(StrEnum):
-    """How straight a rewrite may ask. There is nothing harder than balanced."""
+    """How direct a rewrite may be. Balanced is the maximum."""
 
     SOFT = "soft"
     BALANCED = "balanced"
 
 
 class Temperature(StrEnum):
-    """Whether a rewrite also cools the feeling down."""
+    """Whether a rewrite also de-escalates."""
 
     COOL_DOWN = "cool_down"
     STEADY = "steady"
 
 
 class RepairTiming(StrEnum):
-    """When a recipient likes to sort things out."""
+    """When a recipient prefers to resolve conflicts."""
 
     COOL_OFF = "cool_off"
     TALK_SOON = "talk_soon"
@@ -138,7 +138,7 @@ class RepairTiming(StrEnum):
 
 
 class Mark(StrEnum):
-    """What a judge says of one part of a rewrite."""
+    """The validation result for one aspect of a rewrite."""
 
     PASS = "pass"  # noqa: S105
     WARN = "warn"
@@ -146,7 +146,7 @@ class Mark(StrEnum):
 
 
 class Code(StrEnum):
-    """What is wrong with a text. All but the warnings keep it from being stored."""
+    """A problem of a text. All codes but warnings keep it from being stored."""
 
     VULGARITY = "vulgarity"
     SLUR = "slur"
@@ -166,7 +166,7 @@ class Code(StrEnum):
 
 
 class Status(StrEnum):
-    """How a request stands: the word of its job."""
+    """The status of a request, equal to its job's state."""
 
     QUEUED = "queued"
     PROCESSING = "processing"
@@ -177,7 +177,7 @@ class Status(StrEnum):
 
 
 class Step(StrEnum):
-    """How far the orchestrator has come with a request."""
+    """The progress of the orchestrator with a request."""
 
     RECEIVED = "received"
     QUEUED = "queued"
@@ -192,12 +192,12 @@ class Step(StrEnum):
 
     @property
     def event(self) -> str:
-        """The audit event that tells of it."""
+        """Return the audit event of the step."""
         return f"rewrite_{self.value}"
 
 
 class FailureCode(StrEnum):
-    """Why a request failed before it had a job. For operators; a sender sees a failure, no more."""
+    """Why a request failed before it had a job. For operators; senders see only the failure."""
 
     NOT_IN_HOME = "not_in_home"
     SELF_RECIPIENT = "self_recipient"

@@ -1,8 +1,8 @@
-"""Erase: everything that a person or a home left in texts and preferences goes.
+"""Erase the texts and preferences of a person or a home.
 
-What stays of a request are opaque ids, codes, versions and times: the audit, the costs and the
-weekly limit rest on them. Every page is one transaction of a fixed number of statements; an erasure
-that was interrupted is asked for again and goes on.
+Opaque ids, codes, versions and times of requests remain, because the audit, the costs and the
+weekly limit need them. Each page is one transaction with a fixed number of statements. An
+interrupted erasure can be repeated and continues.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from holdfast_rewrite.failure import InvalidRewrite
 SQL = Statements("holdfast_rewrite", "erase.sql")
 
 PAGE = 500
-# Before every home and every request.
+# Sorts before every home and every request.
 FIRST = ("00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000000")
 
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """Whose data is meant: a person's in one home or in all, or a whole home's."""
+    """The target: a person in one home or in all, or a whole home."""
 
     user_id: str | None = None
     home_id: str | None = None
 
     @classmethod
     def read(cls, user_id: str | None, home_id: str | None) -> Whose:
-        """The same with both ids checked. Raises InvalidRewrite."""
+        """Return the target with both ids validated. Raises InvalidRewrite."""
         bad: dict[str, str] = {}
         found: dict[str, str] = {}
         for name, value in (("user_id", user_id), ("home_id", home_id)):
@@ -51,7 +51,7 @@ class Whose:
 
     @property
     def subject(self) -> str:
-        """The name in the audit."""
+        """Return the name for the audit."""
         return f"user:{self.user_id}" if self.user_id else f"home:{self.home_id}"
 
     @property
@@ -61,7 +61,7 @@ class Whose:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """How much an erasure took away."""
+    """The counts of an erasure."""
 
     requests: int
     members: int
@@ -72,9 +72,9 @@ class Erased:
 def erase_data(
     context: OperatorContext, *, user_id: str | None = None, home_id: str | None = None, reason: str
 ) -> Erased:
-    """Erase what there is of a person, in one home or in all, or of a whole home. For admins.
+    """Erase the data of a person, in one home or in all, or of a whole home. For admins.
 
-    A rewrite that is under way ends without output. Audited with *reason*, request by request.
+    A rewrite in progress ends without output. Audited with *reason* for each request.
     """
     whose = Whose.read(user_id, home_id)
     context.check(Action.ERASE, org_id=whose.home_id, subject=whose.subject)
@@ -137,12 +137,12 @@ def _erase_rest(tx: Tx, whose: Whose, actor: Actor, requests: int, reason: str) 
 
 
 def ids_of(rows: list[Row]) -> list[dict[str, str]]:
-    """The requests of these rows, as the statements take them."""
+    """Return the ids of these rows as statement parameters."""
     return [{"org_id": row["org_id"], "id": row["rewrite_request_id"]} for row in rows]
 
 
 def deed_of(row: Row, actor: Actor, name: str, detail: dict[str, object]) -> Deed:
-    """What is told of one request."""
+    """Return the audit entry of one request."""
     return Deed(
         actor,
         row["org_id"],

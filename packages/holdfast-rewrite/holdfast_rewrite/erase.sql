@@ -1,6 +1,6 @@
--- Statements that take texts and a person's data away: on request, and when their time is over.
+-- Statements that erase texts and personal data, on request and after the retention period.
 
--- list_to_erase :many — crosses tenants: a page of requests of a person or a home that still hold something
+-- list_to_erase :many — crosses tenants: a page of a person's or home's requests that hold data
 SELECT request.org_id, request.rewrite_request_id, request.request_id, request.correlation_id
 FROM holdfast.rewrite_request AS request
 WHERE (request.org_id, request.rewrite_request_id)
@@ -19,8 +19,8 @@ WHERE (request.org_id, request.rewrite_request_id)
 ORDER BY request.org_id, request.rewrite_request_id
 LIMIT :limit;
 
--- erase_requests :affected — crosses tenants: first of all, so that whoever is about to write an output waits
--- A request that has no job yet ends with it: nothing can be made of it any more.
+-- erase_requests :affected — crosses tenants: runs first, so that concurrent output writers wait
+-- A request without a job fails here, because its input is gone.
 UPDATE holdfast.rewrite_request AS request
 SET rewrite_request = NULL, context_pack = NULL, policy = NULL, content_hash = NULL,
     erased_at = coalesce(request.erased_at, {now}),
@@ -39,21 +39,21 @@ SET rewrite_request = NULL, context_pack = NULL, policy = NULL, content_hash = N
 FROM {rows gone: org_id uuid, id uuid}
 WHERE request.org_id = gone.org_id AND request.rewrite_request_id = gone.id;
 
--- erase_messages :affected — crosses tenants: the words of senders
+-- erase_messages :affected — crosses tenants: original texts
 UPDATE holdfast.rewrite_message AS message
 SET original_text = NULL, emotion_context = NULL, erased_at = {now}
 FROM {rows gone: org_id uuid, id uuid}
 WHERE message.org_id = gone.org_id AND message.rewrite_request_id = gone.id
   AND message.erased_at IS NULL;
 
--- erase_outputs :affected — crosses tenants: the words of rewrites
+-- erase_outputs :affected — crosses tenants: rewritten texts
 UPDATE holdfast.rewrite_output AS output
 SET rewritten_text = NULL, erased_at = {now}
 FROM {rows gone: org_id uuid, id uuid}
 WHERE output.org_id = gone.org_id AND output.rewrite_request_id = gone.id
   AND output.erased_at IS NULL;
 
--- delete_kept_answers :affected — crosses tenants: answers of providers that were not committed yet
+-- delete_kept_answers :affected — crosses tenants: provider answers that were not committed yet
 DELETE FROM holdfast.batch_answer
 WHERE (org_id, job_id) IN (
     SELECT request.org_id, request.job_id
@@ -61,12 +61,12 @@ WHERE (org_id, job_id) IN (
     JOIN holdfast.rewrite_request AS request
       ON request.org_id = gone.org_id AND request.rewrite_request_id = gone.id);
 
--- delete_preference_snapshots :affected — crosses tenants: what recipients preferred then
+-- delete_preference_snapshots :affected — crosses tenants: preferences of recipients at that time
 DELETE FROM holdfast.recipient_preference_snapshot
 WHERE (org_id, rewrite_request_id) IN (
     SELECT gone.org_id, gone.id FROM {rows gone: org_id uuid, id uuid});
 
--- delete_answers :affected — crosses tenants: what a person or a home's members prefer
+-- delete_answers :affected — crosses tenants: preferences of a person or of a home's members
 DELETE FROM holdfast.preference_answer
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (CAST(:user_id AS {uuid}) IS NULL OR user_id = :user_id);
@@ -81,10 +81,10 @@ DELETE FROM holdfast.rewrite_block
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (CAST(:user_id AS {uuid}) IS NULL OR user_id = :user_id);
 
--- delete_home :affected — a home of which nothing is left
+-- delete_home :affected — a home without remaining data
 DELETE FROM holdfast.home WHERE org_id = :org_id;
 
--- count_overdue :one — crosses tenants: how many texts are past their time, up to a bound
+-- count_overdue :one — crosses tenants: texts past their retention, counted up to a bound
 SELECT (SELECT count(*) FROM (
             SELECT 1 FROM holdfast.rewrite_message AS message
             JOIN holdfast.rewrite_request AS request
@@ -99,7 +99,7 @@ SELECT (SELECT count(*) FROM (
             WHERE erased_at IS NULL AND created_at <= {later(-CAST(:rewritten_ms AS bigint))}
             LIMIT :most) AS rewritten) AS texts;
 
--- list_overdue_originals :many — crosses tenants: messages whose time is over, of requests that have ended
+-- list_overdue_originals :many — crosses tenants: expired messages of requests that have ended
 SELECT message.org_id, message.rewrite_request_id, request.request_id, request.correlation_id
 FROM holdfast.rewrite_message AS message
 JOIN holdfast.rewrite_request AS request
@@ -111,14 +111,14 @@ ORDER BY message.created_at
 LIMIT :limit
 {skip_locked};
 
--- forget_requests :affected — crosses tenants: the serialized request holds the original, too
+-- forget_requests :affected — crosses tenants: the serialized request contains the original, too
 UPDATE holdfast.rewrite_request AS request
 SET rewrite_request = NULL, content_hash = NULL, erased_at = {now}, updated_at = {now}
 FROM {rows gone: org_id uuid, id uuid}
 WHERE request.org_id = gone.org_id AND request.rewrite_request_id = gone.id
   AND request.erased_at IS NULL;
 
--- list_overdue_rewritten :many — crosses tenants: rewrites whose time is over
+-- list_overdue_rewritten :many — crosses tenants: expired rewrites
 SELECT output.org_id, output.rewrite_request_id, request.request_id, request.correlation_id
 FROM holdfast.rewrite_output AS output
 JOIN holdfast.rewrite_request AS request

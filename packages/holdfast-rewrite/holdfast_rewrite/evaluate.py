@@ -1,14 +1,14 @@
-"""The judge: whether a rewrite may be stored. Pure.
+"""Validate a rewrite: decides whether it may be stored. Pure.
 
-    1  schema     it is a text of at most 600 characters, in the language it was asked for
+    1  schema     a text of at most 600 characters in the requested language
     2  lexicon    no word or phrase that the language's lexicon forbids
-    3  intent     what the sender wanted is still wanted
-    4  new facts  nothing is said that the sender did not say
-    5  tone       nobody shouts or demands, least of all where one has more say
+    3  intent     the sender's intent is preserved
+    4  new facts  nothing is added to the sender's message
+    5  tone       no shouting or demands, especially across a power difference
 
-What is no text in the right language is judged no further: its words would mean something else.
-The other four are judged whatever they find, and the verdict uses them all. The result holds codes
-and no text. Where a part cannot judge, a flag says so; nothing passes unseen.
+If the schema check fails, the other checks are skipped, because the words would mean something
+else. Otherwise all four run, and the verdict uses all of them. The result holds codes and no text.
+A check that cannot decide sets a flag.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from holdfast_rewrite.ruleset import Reading, Rules
 from holdfast_rewrite.tone import has_angry_face
 
 JUDGE_VERSION = "v1"
-# The cases under eval/ that the judge is measured with.
+# The version of the cases under eval/ that measure the validation.
 DATASET_VERSION = "v1"
 
 LANGUAGE_UNVERIFIED = "language_unverified"
@@ -57,16 +57,16 @@ INVENTED_TOPIC = "invented_topic"
 LOUD = "tone_loud"
 DEMAND = "tone_demand"
 
-# Issues of their own; a polite frame such as "let me know in time" brings none of them along.
+# Distinct issues. Polite phrases such as "let me know in time" do not introduce them.
 _ISSUES = (Topic.NOISE, Topic.CLEANLINESS, Topic.PRIVACY, Topic.GUESTS)
 _TOPICS = tuple(topic for topic in Topic if topic is not Topic.OTHER)
 
 _SENTENCE = re.compile(r"[^.!?…\n]+")
-# Shorter parts are full of loan words and names.
+# Shorter parts contain too many loan words and names.
 _SURE_LETTERS = 30
 _LONG_WORD = re.compile(r"(?<!\w)[^\W\d_]{4,}(?!\w)")
-# What turns the order of letters round, what steers a terminal, and letters that nobody sees. A
-# joiner is none of them: scripts and emoji need it.
+# Bidirectional overrides, terminal controls and invisible letters. Joiners are allowed: scripts and
+# emoji need them.
 _HIDDEN = re.compile(
     "[\u0001-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u202a-\u202e\u2060-\u2069\ufeff"
     "\U000e0000-\U000e007f]"
@@ -76,7 +76,7 @@ _LOUD_SIGNS = re.compile(r"!\s*!|\?\s*!|!\s*\?")
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What the judge says: a failed rewrite must not be stored, one with warnings may be."""
+    """The verdict: a failed rewrite must not be stored, one with warnings may be."""
 
     result: EvalResult
     verdict: Mark
@@ -86,7 +86,7 @@ class Evaluation:
 def evaluate(
     request: RewriteRequest, *, rewritten_text: str, output_language: str, detector: Detector
 ) -> Evaluation:
-    """Judge a rewrite of *request*. Whatever a provider answered, it does not raise."""
+    """Validate a rewrite of *request*. Never raises, whatever a provider answered."""
     lexicon = Lexicon.for_locale(request.target_locale)
     misshapen = (*_misshapen(rewritten_text), *_undeclared(output_language))
     if misshapen:
@@ -135,7 +135,7 @@ def _evaluation(
     tone: Mark = Mark.PASS,
 ) -> Evaluation:
     is_hard = any(code.is_hard for code in codes)
-    # What is no text was held against no lexicon either.
+    # Text that is not valid was not checked against a lexicon either.
     is_judged = lexicon is not None and schema_valid
     if is_hard:
         tone = Mark.FAIL
@@ -168,7 +168,7 @@ def _verdict(result: EvalResult) -> Mark:
 def _misshapen(text: str) -> Iterator[str]:
     if not any(map(str.isalpha, text)) or "\0" in text or _has_surrogate(text):
         yield NO_TEXT
-    # As it is counted where messages come in.
+    # Counted as for incoming messages.
     if len(unicodedata.normalize("NFC", text)) > LONGEST_REWRITE:
         yield TOO_LONG
     if _HIDDEN.search(text):
@@ -187,9 +187,9 @@ def _undeclared(output_language: str) -> Iterator[str]:
 
 
 def _is_spoken(text: str, request: RewriteRequest, detector: Detector) -> bool | None:
-    """Whether a text is in its target language; None where nobody can tell."""
+    """Return whether a text is in its target language; None if unknown."""
     source, target = request.source_locale, request.target_locale
-    # A translation may have its original beside it.
+    # A translation may include its original.
     for part, is_long in _parts(text):
         heard = detector.detect(part)
         if heard.confidence is not Level.HIGH:
@@ -207,7 +207,7 @@ def _is_spoken(text: str, request: RewriteRequest, detector: Detector) -> bool |
 
 
 def _parts(text: str) -> Iterator[tuple[str, bool]]:
-    """Each sentence, with those behind it until it is long, and whether it is."""
+    """Yield sentences, joined until they are long enough, and whether they are."""
     sentences = _SENTENCE.findall(text)
     for first in range(len(sentences)):
         for last in range(first + 1, len(sentences) + 1):
@@ -223,14 +223,14 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
 
 
 class Matter(Enum):
-    """What a rewrite is about, measured by what its original is about."""
+    """How the rewrite's topic relates to the original's."""
 
     SAME = auto()
-    # Nothing speaks against it.
+    # No evidence against it.
     UNTOLD = auto()
-    # Nothing speaks for it: another language, or words that nobody listed.
+    # No evidence for it: another language, or unlisted words.
     UNSEEN = auto()
-    # Nothing is left of a matter that the message names, or names more than once.
+    # A topic that the message clearly names is missing.
     NONE = auto()
     GONE = auto()
     ANOTHER = auto()
@@ -240,14 +240,14 @@ _UNVERIFIED = frozenset({Matter.UNSEEN, Matter.NONE, Matter.GONE})
 
 
 def _intent(intent: MessageIntent, said: Asks, matter: Matter, is_turned: bool) -> Mark:
-    """Whether the rewrite still wants what the sender wanted, at least more softly."""
+    """Check whether the rewrite keeps the sender's intent, possibly softened."""
     if said.is_negated_request or is_turned:
         return Mark.FAIL
-    # Any sentence on the matter can voice a concern, and many a boundary: without a known phrase it
-    # is not proven gone.
+    # Any sentence on the topic can voice a concern, and many a boundary. Without a known phrase, a
+    # loss is not proven.
     is_on_it = matter in (Matter.SAME, Matter.UNTOLD, Matter.UNSEEN)
     match intent:
-        # Whatever is asked for now, it is something else.
+        # The rewrite asks for something else.
         case MessageIntent.REQUEST | MessageIntent.CLARIFICATION if matter is Matter.GONE:
             return Mark.FAIL
         case MessageIntent.REQUEST:
@@ -267,12 +267,12 @@ def _intent(intent: MessageIntent, said: Asks, matter: Matter, is_turned: bool) 
 
 
 def _is_turned(request: RewriteRequest, given: Reading | None, said: Reading | None) -> bool:
-    """Whether the rewrite asks for the opposite of what the sender asked for."""
+    """Return whether the rewrite asks for the opposite of the original."""
     if given is None or said is None:
         return False
     if not is_reversed(given, said, is_same_language=request.lane is Lane.SAME_LANGUAGE):
         return False
-    # "Do go on reading my diary" asks for the opposite itself.
+    # "Do go on reading my diary" already asks for the opposite.
     lexicon = Lexicon.for_locale(request.source_locale)
     found = lexicon.check(request.original_text).codes if lexicon else ()
     return Code.SARCASM_WARN not in found
@@ -282,7 +282,7 @@ def _is_turned(request: RewriteRequest, given: Reading | None, said: Reading | N
 
 
 def _matter(request: RewriteRequest, given: Reading | None, said: Reading | None) -> Matter:
-    """Whether the rewrite is about what the message, in its own language, is about."""
+    """Compare the rewrite's topic with the message's, each in its own language."""
     if given is None or said is None:
         return Matter.UNTOLD
     meant = {topic for topic in _TOPICS if topic in request.topics or _hits(given, topic)}
@@ -296,7 +296,7 @@ def _matter(request: RewriteRequest, given: Reading | None, said: Reading | None
     named = sum(_strong(given, topic) for topic in {*meant, Topic.OTHER})
     if _hits(given, Topic.OTHER) and _hits(said, Topic.OTHER):
         return Matter.UNTOLD
-    # Only the words are left to compare, and those only within one language.
+    # Words can be compared only within one language.
     if request.lane is Lane.CROSS_LANGUAGE:
         return Matter.UNSEEN if meant or named else Matter.UNTOLD
     if _shares(content(given), content(said)):
@@ -307,7 +307,7 @@ def _matter(request: RewriteRequest, given: Reading | None, said: Reading | None
 
 
 def _adds(request: RewriteRequest, given: Reading, said: Reading) -> bool:
-    """Whether a sentence more asks for money, food, keys and the like, which nobody mentioned."""
+    """Return whether an added sentence asks for money, food, keys and the like."""
     if request.lane is Lane.CROSS_LANGUAGE or _hits(given, Topic.OTHER):
         return False
     words = content(given)
@@ -347,7 +347,7 @@ def _section(topic: Topic) -> str:
 
 
 def _tone(original: str, text: str, said: Reading | None) -> Iterator[str]:
-    # An abbreviation that the sender used is no shout.
+    # An abbreviation that the sender used is not shouting.
     shouted = [word for word in _LONG_WORD.findall(text) if word.isupper() and word not in original]
     if _LOUD_SIGNS.search(text) or shouted or has_angry_face(text):
         yield LOUD
@@ -356,10 +356,10 @@ def _tone(original: str, text: str, said: Reading | None) -> Iterator[str]:
 
 
 def _of_power(power: PowerMode, intent: MessageIntent, tone: Collection[str]) -> Mark:
-    """Between equals a loud word or a demand is a warning.
+    """Rate a loud word or a demand by the power relation. Between equals it is a warning.
 
-    From somebody with more say either is an order, and towards them a demand invites nobody. Only a
-    boundary may say what its sender needs.
+    From a more powerful sender both are orders, and towards a more powerful recipient a demand is
+    inappropriate. Only a boundary may state what its sender needs.
     """
     if not tone:
         return Mark.PASS

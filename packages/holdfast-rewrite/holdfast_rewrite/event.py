@@ -10,10 +10,10 @@ from holdfast.event import ExtensionEvent
 
 @dataclass(frozen=True, slots=True)
 class RewriteMoved(ExtensionEvent):
-    """A rewrite request came a step further, or ended.
+    """A rewrite request advanced a step or ended.
 
-    *step* is how far it is, *code* why it failed. What is not decided yet is None. It never holds a
-    word of a message.
+    *step* is its progress, *code* the reason for a failure. Undecided fields are None. It never
+    contains text of a message.
     """
 
     rewrite_request_id: str

@@ -1,9 +1,8 @@
-"""Export: everything that is stored of a person or a home, for whom it belongs to.
+"""Export all stored data of a person or a home.
 
-A person gets what they wrote, the rewrites that they may read, what they were given to read, and
-what is noted of them. Nobody gets another's original, or learns of a message that did not reach
-them. A home gets all of it; that is for whoever
-answers for the home.
+A person gets the messages they wrote, the rewrites that they may read, and the data stored about
+them. Nobody gets another person's original or learns of a message that was not delivered. The
+export of a home contains everything and is for the home's controller.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ PAGE = 500
 def export_data(
     context: OperatorContext, *, user_id: str | None = None, home_id: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Documents of all there is, each with its ``kind``. For admins; audited before the first.
+    """Yield all data as documents, each with its ``kind``. For admins; audited before the first.
 
-    They are read a page at a time: only a few are in memory, however many there are.
+    They are read page by page, so memory use is constant.
     """
     whose = Whose.read(user_id, home_id)
     context.check(Action.EXPORT, org_id=whose.home_id, subject=whose.subject)

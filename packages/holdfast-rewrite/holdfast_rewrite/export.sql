@@ -1,27 +1,27 @@
--- Statements that read all there is of a person or a home, for whom it belongs to.
+-- Statements that read all data of a person or a home for an export.
 
--- list_memberships :many — crosses tenants: where a person lives, or who lives in a home
+-- list_memberships :many — crosses tenants: the homes of a person, or the members of a home
 SELECT org_id AS home_id, user_id, role, locale, joined_at, left_at
 FROM holdfast.home_member
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (CAST(:user_id AS {uuid}) IS NULL OR user_id = :user_id)
 ORDER BY org_id, user_id;
 
--- list_answers :many — crosses tenants: what they prefer
+-- list_answers :many — crosses tenants: preferences
 SELECT org_id AS home_id, user_id, preference_id, value_key, answered_at
 FROM holdfast.preference_answer
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (CAST(:user_id AS {uuid}) IS NULL OR user_id = :user_id)
 ORDER BY org_id, user_id, preference_id;
 
--- list_blocks :many — crosses tenants: whether they are kept from sending and receiving
+-- list_blocks :many — crosses tenants: blocks from sending and receiving
 SELECT org_id AS home_id, user_id, created_at
 FROM holdfast.rewrite_block
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (CAST(:user_id AS {uuid}) IS NULL OR user_id = :user_id)
 ORDER BY org_id, user_id;
 
--- list_sent :many — crosses tenants: what a person wrote; the rewrite once its sender may read it
+-- list_sent :many — crosses tenants: sent messages; the rewrite once its sender may read it
 SELECT request.org_id AS home_id, request.rewrite_request_id, request.sender_user_id,
        request.recipient_user_id, request.surface, request.status, request.created_at,
        request.rewrite_completed_at, request.sender_reveal_at, request.erased_at,
@@ -40,7 +40,7 @@ WHERE request.sender_user_id = :user_id
 ORDER BY request.org_id, request.rewrite_request_id
 LIMIT :limit;
 
--- list_received :many — crosses tenants: what a person was given to read; of the rest they learn nothing
+-- list_received :many — crosses tenants: delivered rewrites only
 SELECT request.org_id AS home_id, request.rewrite_request_id, request.recipient_user_id,
        output.rewritten_text, output.output_language, output.erased_at
 FROM holdfast.rewrite_request AS request
@@ -53,8 +53,8 @@ WHERE request.recipient_user_id = :user_id AND request.status = 'completed'
 ORDER BY request.org_id, request.rewrite_request_id
 LIMIT :limit;
 
--- list_noted :many — crosses tenants: what was known of a person when somebody wrote to them
--- Without the request: its id would tell of a message that was never delivered, and when it came.
+-- list_noted :many — crosses tenants: data about a person at the time of messages to them
+-- Without request ids, which would reveal messages that were never delivered.
 SELECT DISTINCT request.org_id AS home_id, request.recipient_user_id AS user_id,
        snapshot.preference_payload
 FROM holdfast.rewrite_request AS request
@@ -64,7 +64,7 @@ JOIN holdfast.recipient_preference_snapshot AS snapshot
 WHERE request.recipient_user_id = :user_id
   AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id);
 
--- list_of_home :many — everything that a home's requests are and became
+-- list_of_home :many — all requests of a home and their results
 SELECT request.org_id AS home_id, request.rewrite_request_id, request.sender_user_id,
        request.recipient_user_id, request.surface, request.status, request.step,
        request.failure_code, request.source_locale, request.target_locale, request.lane,

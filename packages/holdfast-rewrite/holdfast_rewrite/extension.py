@@ -1,4 +1,4 @@
-"""The complaint rewrite as an extension: what it adds, without the code that does it."""
+"""The complaint rewrite as an extension: declares its parts without importing them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RewriteExtension(Extension):
-    """Declares the complaint rewrite; :class:`Rewrites` is the object that is enabled."""
+    """Declares the complaint rewrite; :class:`Rewrites` is the object that applications enable."""
 
     name = "rewrite"
     component = Component("rewrite", "holdfast_rewrite", needs={"core": 19, "batch": 4})

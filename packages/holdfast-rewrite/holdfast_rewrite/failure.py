@@ -1,15 +1,15 @@
-"""What may go wrong with a rewrite, as its users and its operators meet it.
+"""Errors and failures of rewrites.
 
 * HoldfastError
   x InvalidArgument
-    + InvalidRewrite   what was asked is no submission, member or answer; names every bad field
+    + InvalidRewrite   the submission, member or answer is invalid; names every bad field
   x NotFound
-    + RewriteNotFound  there is no such rewrite, or it is somebody else's
+    + RewriteNotFound  the rewrite does not exist or belongs to someone else
   x Permanent
-    + RequestUnfit     the job and its stored request do not belong together
+    + RequestUnfit     the job and its stored request do not match
     + TextErased       the text was erased before it was rewritten
-    + OutputRejected   the judge let the rewrite not pass
-      - WrongLanguage  it is in another language than its recipient's
+    + OutputRejected   the rewrite failed validation
+      - WrongLanguage  it is not in the recipient's language
 """
 
 from __future__ import annotations

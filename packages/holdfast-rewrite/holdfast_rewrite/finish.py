@@ -26,12 +26,12 @@ from holdfast_rewrite.text_retention import count_overdue, forget_once
 SQL = Statements("holdfast_rewrite", "finish.sql")
 
 ORCHESTRATOR = Actor(ActorType.SYSTEM, "rewrite_orchestrator")
-# One transaction ends so many: a fixed number of statements each.
+# Requests per transaction, each with a fixed number of statements.
 BITE = 500
 
 
 def finish_once(store: Store, *, reveal_delay: timedelta, limit: int = BITE) -> list[RewriteMoved]:
-    """Conclude requests that have ended, at most *limit*; what became of each."""
+    """Finish up to *limit* ended requests; return the outcome of each."""
 
     def work(tx: Tx) -> list[Row]:
         rows = tx.many(SQL.list_ended, limit=limit)
@@ -46,7 +46,7 @@ def finish_once(store: Store, *, reveal_delay: timedelta, limit: int = BITE) -> 
 
 
 def reveal_once(store: Store, *, limit: int = BITE) -> list[RewriteMoved]:
-    """Reveal rewrites whose time has come to their senders, at most *limit*."""
+    """Reveal up to *limit* due rewrites to their senders."""
 
     def work(tx: Tx) -> list[Row]:
         rows = tx.many(SQL.list_due, limit=limit)
@@ -60,11 +60,11 @@ def reveal_once(store: Store, *, limit: int = BITE) -> list[RewriteMoved]:
 
 
 def count_to_finish(store: Store, *, most: int) -> int:
-    """How many requests wait for one of the two, counted no further than twice *most*."""
+    """Count the requests to finish or reveal, up to twice *most*."""
     return int(store.read(lambda tx: tx.one(SQL.count_to_finish, most=most))["requests"])
 
 
-# Instants are written to the millisecond, and no rewrite is revealed before its time.
+# Instants are stored in milliseconds, and no rewrite may be revealed early.
 _UP = timedelta(microseconds=999)
 
 
@@ -79,7 +79,7 @@ def _end(row: Row, reveal_delay: timedelta) -> dict[str, str | None]:
 
 
 def _among(rows: Sequence[Row], told: Sequence[Row]) -> list[Row]:
-    """Those of *rows* that this pass has moved; another may have been faster with the rest."""
+    """Return the *rows* that this pass moved; a concurrent pass may have moved others."""
     moved = {row["rewrite_request_id"] for row in told}
     return [row for row in rows if row["rewrite_request_id"] in moved]
 
@@ -107,7 +107,7 @@ def _moved(row: Row, step: Step) -> RewriteMoved:
 
 
 class Orchestrating(Protocol):
-    """What the run needs of the application."""
+    """The application's parts that the run needs."""
 
     settings: Settings
     events: Events
@@ -117,10 +117,10 @@ class Orchestrating(Protocol):
 
 
 class OrchestratorTask:
-    """The run ``rewrite_orchestrator``: goes on with what was left, concludes, reveals, forgets.
+    """The run ``rewrite_orchestrator``: resumes, finishes, reveals and deletes expired texts.
 
-    *resume* takes up requests whose orchestrator died, at most as many as it is told, and says how
-    many it took; *count_unfinished* says how many there are.
+    *resume* continues up to the given number of abandoned requests and returns how many;
+    *count_unfinished* counts them.
     """
 
     eligible_statuses: Sequence[str] = ("completed", "failed", "canceled")
@@ -147,7 +147,7 @@ class OrchestratorTask:
     def perform(self, budget: RunBudget) -> None:
         store, settings = self.app.store, self.app.settings.rewrite
         delay = timedelta(seconds=settings.reveal_delay_seconds)
-        # A bite of each in turn, the one that may wait for a model last: none starves another.
+        # One chunk of each in turn, the step that may wait for a model last, so that none starves.
         steps: list[Callable[[int], int]] = [
             lambda limit: self._tell(finish_once(store, reveal_delay=delay, limit=limit)),
             lambda limit: self._tell(reveal_once(store, limit=limit)),
@@ -164,7 +164,7 @@ class OrchestratorTask:
 
 
 def _bite(step: Callable[[int], int], budget: RunBudget) -> bool:
-    """Let a step take what it may; whether it is worth asking again."""
+    """Execute one chunk of a step; return whether more may remain."""
     if not budget.may_continue or budget.left <= 0:
         return False
     taken = step(min(BITE, budget.left))

@@ -1,4 +1,4 @@
--- Statements of the orchestrator's second half: a request has ended, and its sender may be told.
+-- Statements of the orchestrator's second half: finish requests and reveal rewrites.
 
 -- count_to_finish :one — crosses tenants: requests to finish or to reveal, up to a bound
 SELECT (SELECT count(*) FROM (
@@ -19,7 +19,7 @@ ORDER BY updated_at
 LIMIT :limit
 {skip_locked};
 
--- finish_requests :many — crosses tenants: the only statement that says when a sender may read a rewrite
+-- finish_requests :many — crosses tenants: the only statement that sets the reveal time
 UPDATE holdfast.rewrite_request AS request
 SET concluded_at = {now}, sender_reveal_at = ended.sender_reveal_at, updated_at = {now}
 FROM {rows ended: org_id uuid, id uuid, sender_reveal_at instant}
@@ -27,7 +27,7 @@ WHERE request.org_id = ended.org_id AND request.rewrite_request_id = ended.id
   AND request.concluded_at IS NULL
 RETURNING rewrite_request_id;
 
--- list_due :many — crosses tenants: rewrites whose senders may read them from now on
+-- list_due :many — crosses tenants: rewrites that are due to be revealed
 SELECT org_id, rewrite_request_id, surface, rewrite_strength, lane, job_id, request_id,
        correlation_id
 FROM holdfast.rewrite_request

@@ -1,6 +1,6 @@
 -- The statement that keeps requests in step with their jobs.
 
--- follow_jobs :affected — crosses tenants: requests have the state of their jobs
+-- follow_jobs :affected — crosses tenants: copies the states of jobs to their requests
 UPDATE holdfast.rewrite_request AS request SET
     status = job.state,
     step = CASE WHEN job.state IN ('completed', 'failed', 'canceled')

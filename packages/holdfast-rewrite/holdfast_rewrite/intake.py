@@ -1,6 +1,6 @@
-"""StoredSubmission: a message is stored with its snapshots before anything is made of it.
+"""Store messages with their snapshots before they are processed.
 
-One transaction stores any number of messages. A submission that validation refuses is stored as a
+One transaction stores any number of messages. A submission that validation rejects is stored as a
 failed request with its audit events, without its text.
 """
 
@@ -23,13 +23,13 @@ from holdfast_rewrite.validation import Given
 
 SQL = Statements("holdfast_rewrite", "orchestrate.sql")
 
-# A message that stops every orchestrator that takes it up must not be taken up for ever.
+# A message that crashes every orchestrator must not be retried forever.
 GIVEN_UP = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A validated submission, with the ids that it will have."""
+    """A validated submission with its ids."""
 
     given: Given
     captured: Captured | None
@@ -50,7 +50,7 @@ class Received:
 def receive(
     given: Sequence[tuple[Given, Captured | None, FailureCode | None]], ids: IdSource
 ) -> list[Received]:
-    """Give each its ids, once: a transaction that is run again writes the same rows."""
+    """Assign the ids once: a repeated transaction writes the same rows."""
     taken = iter(ids.take(3 * len(given)))
     return [
         Received(submission, captured, failure, next(taken), next(taken), next(taken))
@@ -59,13 +59,13 @@ def receive(
 
 
 def store_messages(store: Store, received: Sequence[Received]) -> list[StoredSubmission]:
-    """Write requests, messages, snapshots and audit; what was let in comes back, in its order."""
+    """Write requests, messages, snapshots and audit; return the accepted ones in order."""
     admitted = [item for item in received if item.failure is None]
 
     def work(tx: Tx) -> dict[str, Any]:
         rows = tx.many(SQL.insert_requests, requests=[_request_row(item) for item in received])
         if not rows:
-            # All was written when this ran the first time.
+            # A first execution already wrote everything.
             asked = [_key(item) for item in received]
             rows = tx.many(SQL.find_created, asked=asked)
         else:
@@ -80,9 +80,9 @@ def store_messages(store: Store, received: Sequence[Received]) -> list[StoredSub
 def take_unfinished(
     store: Store, *, abandoned: timedelta, limit: int, lease: timedelta
 ) -> list[tuple[StoredSubmission, FailureCode | None]]:
-    """Requests whose orchestrator died, as they were stored, and why some cannot go on.
+    """Claim abandoned requests; return them as stored, and why some cannot continue.
 
-    Nobody else is given them until the lease ends.
+    Other runs cannot claim them until the lease ends.
     """
 
     def work(tx: Tx) -> list[Row]:
@@ -96,7 +96,7 @@ def take_unfinished(
 
 
 def count_unfinished(store: Store, *, abandoned: timedelta, most: int) -> int:
-    """How many there are, counted no further than *most*."""
+    """Count them, up to *most*."""
     counted = store.read(
         lambda tx: tx.one(SQL.count_unfinished, abandoned_ms=ms(abandoned), most=most)
     )
@@ -106,7 +106,7 @@ def count_unfinished(store: Store, *, abandoned: timedelta, most: int) -> int:
 def deed_of(
     item: Received | StoredSubmission, actor: Actor, step: Step, detail: dict[str, Any]
 ) -> Deed:
-    """The audit of one step: ids and codes, in the home of the request."""
+    """Return the audit entry of one step: ids and codes, in the request's home."""
     home_id = item.given.home_id if isinstance(item, Received) else item.home_id
     return Deed(
         actor,
@@ -120,7 +120,7 @@ def deed_of(
 
 
 def sender_of(item: Received | StoredSubmission) -> Actor:
-    """Who brings a request about."""
+    """Return the sender as the actor of a request."""
     given = item.given if isinstance(item, Received) else item
     return Actor(ActorType.USER, given.sender_user_id)
 
@@ -243,7 +243,7 @@ def _intake(item: Received, created_at: Any) -> StoredSubmission:
     )
 
 
-# What stands for what cannot be read; nothing is made of it.
+# A placeholder for unreadable data; no request is built from it.
 _NOBODY = Captured(HomeRole.HOUSEMATE, HomeRole.HOUSEMATE, None, None, {})
 
 
@@ -254,7 +254,7 @@ def _unfinished(row: Row) -> tuple[StoredSubmission, FailureCode | None]:
     try:
         surface, captured = Surface(row["surface"]), _captured_then(row)
     except ValueError:
-        # What a hand wrote there. One that cannot be read must not stop all that can.
+        # Unreadable data, for example edited by hand, must not block the other requests.
         is_lost = True
     intake = StoredSubmission(
         rewrite_request_id=str(row["rewrite_request_id"]),

@@ -1,6 +1,6 @@
-"""Which language a message is in, and which its recipient reads. Pure.
+"""The language of a message and of its recipient. Pure.
 
-Tags are normalized here, once, when a request is made. Everything behind compares what is stored.
+Tags are normalized here once, when a request is created. All other code compares stored values.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from holdfast_rewrite.enums import Lane, Level
 
 DEFAULT = "en"
 
-# RFC 5646 asks a reader to keep 35 characters.
+# RFC 5646 requires support for 35 characters.
 _LONGEST_TAG = 35
-# Well-formed, and the name of no language: undetermined, several, none, and what has no code.
+# Valid tags that name no language: undetermined, multiple, none, uncoded.
 _NO_LANGUAGE = frozenset({"und", "mul", "zxx", "mis"})
-# The member of a family that bears the family's name in nearly every profile and in every detector;
-# apart, one language would be two lanes.
+# Members of a macrolanguage that nearly all profiles and detectors call by the macrolanguage's tag.
+# Without this, one language would be two lanes.
 _ONE_LANGUAGE = {"nb": "no", "cmn": "zh", "arb": "ar", "zsm": "ms", "pes": "fa", "swh": "sw"}
 
 
@@ -28,13 +28,13 @@ class BadLocale(ValueError):
 
 @lru_cache(maxsize=1024)
 def normalize(tag: str) -> str:
-    """The primary language of a BCP 47 tag: en-US is en. Raises BadLocale.
+    """Return the primary language of a BCP 47 tag: en-US is en. Raises BadLocale.
 
-    Raises ConfigError where the extra is not installed.
+    Raises ConfigError if the extra is not installed.
     """
     if not isinstance(tag, str) or not 0 < len(tag) <= _LONGEST_TAG or "_" in tag:
         raise BadLocale("locale is not a BCP 47 tag; write a language such as en or pt-BR")
-    # Private use says nothing to anybody else: x-…, and the codes qaa to qtz.
+    # Private use: x-…, and the codes qaa to qtz.
     if tag[:2].lower() == "x-":
         raise BadLocale("locale names no language; private use tags are refused")
     language = _language(tag)
@@ -44,7 +44,7 @@ def normalize(tag: str) -> str:
 
 
 def _language(tag: str) -> str | None:
-    """The language of a tag with every part of it in the registry; None if one is not."""
+    """Return the language of a tag if all of its parts are registered; otherwise None."""
     try:
         from langcodes import Language
         from langcodes.tag_parser import LanguageTagError
@@ -63,7 +63,7 @@ def _language(tag: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Locales:
-    """The two languages of a request, the tags they were read from, and the lane they make."""
+    """The two languages of a request, their original tags, and the lane."""
 
     source: str
     target: str
@@ -78,10 +78,10 @@ def resolve(
     sender_locale: str | None,
     recipient_locale: str | None,
 ) -> Locales:
-    """Decide the locales of a request. Raises BadLocale for a profile's tag that is no language.
+    """Resolve the locales of a request. Raises BadLocale for an invalid profile tag.
 
-    The message's own language counts where the classifier is fairly sure of it, then the sender's
-    profile, then English. The recipient's profile alone decides the target.
+    The source is the detected language if the confidence is at least medium, then the sender's
+    profile, then English. The target is the recipient's profile.
     """
     heard = _heard(detected) if confidence is not Level.LOW else None
     source_raw = detected if heard else _profile(sender_locale)
@@ -91,7 +91,7 @@ def resolve(
 
 
 def _heard(detected: str) -> str | None:
-    # A classifier is advisory: a tag of its making that is no language is as good as none.
+    # Classifiers are advisory: an invalid tag counts as none.
     try:
         return normalize(detected)
     except BadLocale:

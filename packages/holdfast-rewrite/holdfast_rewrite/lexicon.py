@@ -1,7 +1,7 @@
-"""The lexicon of a language: what words and phrases a rewrite must not hold, by code. Pure.
+"""The lexicon of a language: words and phrases that a rewrite must not contain. Pure.
 
-Each language has its own data file under ``lexicons/``, with a version and its sources. A language
-without one has no lexicon: another language's is never used in its place.
+Each language has a data file under ``lexicons/`` with a version and its sources. A language without
+one has no lexicon; another language's is never used instead.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from holdfast_rewrite.phrase_matcher import (
 
 NO_LEXICON = "none"
 
-# The judge finds the other two by comparing the rewrite with the original.
+# The other two codes are found by comparing the rewrite with the original.
 SECTIONS = tuple(code for code in Code if code not in (Code.NEW_FACT, Code.NON_TARGET_LOCALE))
-# People hide the words of these, and only of these.
+# Only words with these codes are commonly disguised.
 _DISGUISED = (Code.VULGARITY, Code.SLUR)
 _TOP = {"version", "locale", "sources", "intensifiers", "openers", "spellings", "sets"}
 _EXCEPT = "except:"
-# Three letters in a row of letters are chance.
+# Three letters in a run of letters match by chance.
 _SHORTEST_IN_RUN = 4
 
 
 class BadLexicon(ValueError):
-    """A lexicon's data that cannot be used; the message names the file and the key."""
+    """A lexicon's data is invalid; the message names the file and the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Where a code was found: a span of the normalized text."""
+    """A match: a code and a span of the normalized text."""
 
     code: Code
     start: int
@@ -55,7 +55,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a lexicon found in a text. It holds codes and places, never words."""
+    """The matches of a lexicon in a text: codes and positions, no words."""
 
     codes: tuple[Code, ...]
     hits: tuple[Hit, ...]
@@ -79,7 +79,7 @@ class _Hidden:
     words: frozenset[str]
     beginnings: frozenset[str]
     endings: frozenset[str]
-    # How long they are, and the words and beginnings by their first letter.
+    # Their lengths, and the words and prefixes by first letter.
     sizes: tuple[int, ...]
     firsts: Mapping[str, tuple[str, ...]]
 
@@ -111,7 +111,7 @@ class _Hidden:
         return not is_joined and any(word[-size:] in self.endings for size in self.sizes)
 
     def _is_in(self, run: str) -> bool:
-        """Whether one of the words is anywhere in a run of letters."""
+        """Return whether one of the words occurs in a run of letters."""
         sizes = (size for size in self.sizes if size >= _SHORTEST_IN_RUN)
         return any(
             run[at : at + size] in known
@@ -125,7 +125,7 @@ class Lexicon:
     """The lexicon of one language."""
 
     def __init__(self, document: Mapping[str, Any], *, locale: str) -> None:
-        """Raises BadLexicon."""
+        """Build the lexicon. Raises BadLexicon."""
         try:
             self._compile(document, locale)
         except (BadPhrase, KeyError, TypeError, AttributeError) as bad:
@@ -161,19 +161,19 @@ class Lexicon:
 
     @classmethod
     def for_locale(cls, locale: str) -> Lexicon | None:
-        """The lexicon of a language, or None if it has none. Raises BadLexicon."""
+        """Return the lexicon of a language, or None. Raises BadLexicon."""
         return _packaged(locale)
 
     @classmethod
     def read(cls, text: str, *, locale: str) -> Lexicon:
-        """The lexicon that a data file's text describes. Raises BadLexicon."""
+        """Parse a data file's text. Raises BadLexicon."""
         try:
             return cls(tomllib.loads(text), locale=locale)
         except tomllib.TOMLDecodeError as bad:
             raise BadLexicon(f"the lexicon of {locale} is no TOML: {bad}") from bad
 
     def check(self, text: str) -> Findings:
-        """What of the lexicon is in a text."""
+        """Find matches of the lexicon in a text."""
         normalized = normalize_text(text)
         found = list(self._phrases.find(normalized))
         found += self._unhide(normalized)
@@ -198,7 +198,7 @@ class Lexicon:
 
 
 def check_text(locale: str, text: str) -> dict[str, Any]:
-    """What the lexicon of a language says of a text; nothing is passed where there is none."""
+    """Check a text with the lexicon of a language; without one, nothing passes."""
     lexicon = Lexicon.for_locale(locale)
     if lexicon is None:
         return {
@@ -216,7 +216,7 @@ def check_text(locale: str, text: str) -> dict[str, Any]:
     }
 
 
-# Any text may be asked for as a locale, so the memory of the answers has an end.
+# Any text may be passed as a locale, so the cache is bounded.
 @lru_cache(maxsize=64)
 def _packaged(locale: str) -> Lexicon | None:
     if re.fullmatch(r"[a-z]{2,3}", locale) is None:
@@ -228,7 +228,7 @@ def _packaged(locale: str) -> Lexicon | None:
 
 
 def _phrases(document: Mapping[str, Any]) -> Iterator[tuple[str, bool, tuple[Part, ...]]]:
-    """Every phrase of a lexicon under its code, and every exception under the code's."""
+    """Yield the phrases of a lexicon by code, and the exceptions by code."""
     names: dict[str, OneOf] = {}
     for name, phrases in document.get("sets", {}).items():
         names[name] = _one_of(phrases, names)
@@ -252,7 +252,7 @@ def _one_of(phrases: Any, names: Mapping[str, OneOf]) -> OneOf:
 
 
 def _intense(traits: OneOf, very: OneOf) -> OneOf:
-    """A trait, with up to two words such as "so" or "really" before it."""
+    """A trait with up to two intensifiers such as "so" or "really"."""
     if not very.phrases:
         return traits
     perhaps = OneOf((*very.phrases, ()))

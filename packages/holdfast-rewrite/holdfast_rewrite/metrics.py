@@ -1,4 +1,4 @@
-"""What is counted of the complaint rewrite: its requests, by closed words of its own."""
+"""Metrics of the complaint rewrite: requests by fixed labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.telemetry.label import OTHER, Labels
 from holdfast_rewrite.enums import FailureCode, Lane, Step, Strength, Surface
 from holdfast_rewrite.event import RewriteMoved
 
-# What is not decided yet, or never will be.
+# Not decided, or never will be.
 NONE = "none"
 STEPS = frozenset(Step)
 SURFACES = frozenset(Surface) | {NONE}
@@ -18,7 +18,7 @@ LANES = frozenset(Lane) | {NONE}
 
 
 class RewriteCounts:
-    """Two counters: how far requests came, and why some failed."""
+    """Two counters: requests by progress, and failures by reason."""
 
     def __init__(self, registry: CollectorRegistry, labels: Labels) -> None:
         self._labels = labels
@@ -36,7 +36,7 @@ class RewriteCounts:
         )
 
     def count(self, event: Event) -> None:
-        """Count one step; a word that is none of ours becomes ``other``."""
+        """Count one step; an unknown word becomes ``other``."""
         if not isinstance(event, RewriteMoved):
             return
         surface = _one_of(SURFACES, event.surface)
@@ -47,7 +47,7 @@ class RewriteCounts:
             _one_of(LANES, event.lane),
         ).inc()
         if event.code is not None:
-            # Before there is a job it is a code of the orchestrator, then its job's error class.
+            # An orchestrator code before there is a job, then the job's error class.
             known = event.code in tuple(FailureCode)
             code = event.code if known else self._labels.error_class(event.code)
             self._failures.labels(surface, str(code)).inc()

@@ -1,7 +1,7 @@
-"""The documents of the complaint rewrite, as they are stored and as the code sees them. Pure.
+"""The documents of the complaint rewrite, stored and in memory. Pure.
 
-Each reads itself strictly from a document: a missing field, an unknown word or a field too many is
-a BadRewrite, never a default.
+Each type parses its document strictly: a missing field, an unknown word or an extra field raises
+BadRewrite; there are no defaults.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from holdfast_rewrite.enums import (
 
 
 class BadRewrite(ValueError):
-    """A document that breaks its type; the message names the field and never quotes a value."""
+    """A document is invalid; the message names the field and never quotes a value."""
 
 
 class Document:
-    """What a frozen dataclass gains by being one: to be written and to be read strictly."""
+    """Base of the frozen dataclasses: serialization and strict parsing."""
 
     __slots__ = ()
 
     @property
     def document(self) -> dict[str, Any]:
-        """The value as plain JSON; what is optional and absent is left out."""
+        """Return the value as plain JSON, without absent optional fields."""
         return {
             name: value if type(value) is str else _write(value)
             for name, is_needed in _fields(type(self))
@@ -56,14 +56,14 @@ class Document:
 
     @classmethod
     def read(cls, document: object) -> Self:
-        """The value of a document. Raises BadRewrite."""
+        """Parse a document. Raises BadRewrite."""
         found: Self = _read_object(cls, document, cls.__name__)
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Confidences(Document):
-    """How sure a classifier is of each answer. An absent language confidence counts as low."""
+    """A classifier's confidence in each answer. An absent language confidence counts as low."""
 
     topic_confidence: Level
     intent_confidence: Level
@@ -72,7 +72,7 @@ class Confidences(Document):
 
 @dataclass(frozen=True, slots=True)
 class ClassifierResult(Document):
-    """ClassifierResultV1: what a message is about, what it wants, and how sharp it is."""
+    """ClassifierResultV1: topics, intent and strength of a message."""
 
     classifier_version: str
     detected_language: str
@@ -96,7 +96,7 @@ class ClassifierResult(Document):
         return self.confidence.language_confidence or Level.LOW
 
 
-# What holds when a classifier fails or is too slow.
+# Used when a classifier fails or times out.
 SAFE_DEFAULTS = ClassifierResult(
     classifier_version=CLASSIFIER_VERSION,
     detected_language="und",
@@ -110,7 +110,7 @@ SAFE_DEFAULTS = ClassifierResult(
 
 @dataclass(frozen=True, slots=True)
 class Power(Document):
-    """Who has more say, and how much gentler that makes the tone."""
+    """The power relation, and how much gentler it makes the tone."""
 
     sender_role: HomeRole
     recipient_role: HomeRole
@@ -120,7 +120,7 @@ class Power(Document):
 
 @dataclass(frozen=True, slots=True)
 class TopicScope(Document):
-    """Which preferences the topics let in, and which stay out."""
+    """The preferences that the topics include, and those that they exclude."""
 
     topics: tuple[Topic, ...]
     included_preference_ids: tuple[str, ...]
@@ -129,7 +129,7 @@ class TopicScope(Document):
 
 @dataclass(frozen=True, slots=True)
 class Instructions(Document):
-    """How to phrase it. The lists are open codes; the last two are never empty."""
+    """Phrasing instructions. The lists are open codes; the last two are never empty."""
 
     tone: str
     directness: Directness
@@ -147,7 +147,7 @@ class Instructions(Document):
 
 @dataclass(frozen=True, slots=True)
 class RecipientSignal(Document):
-    """One answer of the recipient, as an instruction on phrasing."""
+    """One preference of the recipient, as a phrasing instruction."""
 
     preference_id: str
     value_key: str
@@ -156,7 +156,7 @@ class RecipientSignal(Document):
 
 @dataclass(frozen=True, slots=True)
 class ContextPack(Document):
-    """RecipientContextPackV1: all that a model learns of the recipient."""
+    """RecipientContextPackV1: all that a model learns about the recipient."""
 
     context_version: str
     recipient_user_id: str
@@ -176,7 +176,7 @@ class ContextPack(Document):
 
 @dataclass(frozen=True, slots=True)
 class Policy(Document):
-    """RewritePolicyV1: how soft, how cool, how much."""
+    """RewritePolicyV1: tone, temperature and strength."""
 
     tone: Tone
     directness: Directness
@@ -186,7 +186,7 @@ class Policy(Document):
 
 @dataclass(frozen=True, slots=True)
 class RewriteRequest(Document):
-    """RewriteRequestV1: one message for one recipient. It holds the sender's words."""
+    """RewriteRequestV1: one message for one recipient. It contains the original text."""
 
     rewrite_request_id: str
     home_id: str
@@ -223,16 +223,16 @@ class RewriteRequest(Document):
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the canonical form."""
+        """Return the SHA-256 of the canonical form."""
         return sha256(canonical(self.document).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class EvalResult(Document):
-    """RewriteEvalResultV1: what the judge found. It holds codes, never text."""
+    """RewriteEvalResultV1: the validation result. It contains codes, never text."""
 
     schema_valid: bool
-    # None where the locale has no lexicon: nobody looked.
+    # None if the locale has no lexicon and was not checked.
     lexicon_pass: bool | None
     tone_safety: Mark
     intent_preserved: Mark
@@ -258,7 +258,7 @@ class EvalResult(Document):
 
 @dataclass(frozen=True, slots=True)
 class RewriteResponse(Document):
-    """RewriteResponseV1: the rewrite for one recipient. It holds the rewritten words."""
+    """RewriteResponseV1: the rewrite for one recipient. It contains the rewritten text."""
 
     rewrite_request_id: str
     recipient_user_id: str
@@ -278,7 +278,7 @@ _FIELDS: dict[Any, tuple[tuple[str, bool], ...]] = {}
 
 
 def _fields(kind: Any) -> tuple[tuple[str, bool], ...]:
-    """The fields of a document, and whether each is always there."""
+    """Return the fields of a document, and whether each is required."""
     found = _FIELDS.get(kind)
     if found is None:
         found = tuple((item.name, item.default is MISSING) for item in fields(kind))

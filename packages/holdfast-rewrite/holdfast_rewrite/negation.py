@@ -1,14 +1,14 @@
-"""Whether a rewrite asks for the opposite of what its original asks for. Pure.
+"""Detect whether a rewrite asks for the opposite of its original. Pure.
 
-A request that turns up must not come back as "don't turn up", nor "louder" as "quieter". Most
-requests are kept in other words: "stop leaving dishes" may become "could you wash the dishes". So a
-reversal counts only if it is certain:
+A request must not be returned negated, nor "louder" as "quieter". Most requests are paraphrased:
+"stop leaving dishes" may become "could you wash the dishes". So a reversal counts only if it is
+certain:
 
 - both texts ask for one side of a pair, such as louder and quieter, and not for the same; or
-- in one language, what the original forbids is asked for in its own words and no others, or what it
-  asks for is forbidden.
+- in one language, the rewrite asks for what the original forbids in the same words, or forbids
+  what it asks for.
 
-What pleads, jokes, limits or tells leaves it open: "can't you turn it down", "only after knocking".
+Pleas, jokes, limits and reports are undecided: "can't you turn it down", "only after knocking".
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from holdfast_rewrite.ruleset import PAIRS, Reading
 _SENTENCE = re.compile(r"[^.!?…;:\n]+[.!?…;:\n]?")
 _CUT = re.compile(r"[,()\u2013\u2014]|\s-+\s")
 _WORD = re.compile(r"[^\W\d_]+")
-# One word may be chance.
+# One word may match by chance.
 _FEWEST_WORDS = 2
-# Bring and bringing, abbassa and abbassare have their first letters in common. What has only three
-# of them in common must end as words are bent: take, taking; baja, bajes; fume, fumar.
+# Bring and bringing, abbassa and abbassare share their first letters. Words that share only three
+# must have inflected endings: take, taking; baja, bajes; fume, fumar.
 _STEM = 4
 _LONGEST_ENDING = 4
 _SHORT_STEM = 3
@@ -40,7 +40,7 @@ _ENDINGS = frozenset(
 
 
 class Polarity(Enum):
-    """Whether something is asked for or forbidden."""
+    """Whether something is requested or forbidden."""
 
     ASKED = auto()
     FORBIDDEN = auto()
@@ -49,17 +49,17 @@ class Polarity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A part of a sentence that asks for something, between two commas."""
+    """A part of a sentence that requests something, between two commas."""
 
     polarity: Polarity
     words: frozenset[str]
     sides: frozenset[str]
-    # With "only", "before", "when": what is asked for is not all of what was forbidden.
+    # With "only", "before", "when": the request does not cover everything that was forbidden.
     is_limited: bool
 
 
 def is_reversed(given: Reading, said: Reading, *, is_same_language: bool) -> bool:
-    """Whether what *said* asks for is the opposite of what *given* asks for."""
+    """Return whether *said* requests the opposite of what *given* requests."""
     asked = list(_pieces(given, is_strict=False))
     answered = list(_pieces(said, is_strict=True))
     for pair in PAIRS:
@@ -70,7 +70,7 @@ def is_reversed(given: Reading, said: Reading, *, is_same_language: bool) -> boo
 
 
 def _wanted(pair: tuple[str, str], pieces: list[_Piece]) -> set[str]:
-    """Which side of a pair is wanted; both where that is not told."""
+    """Return the requested side of a pair; both if unclear."""
     found: set[str] = set()
     for piece in pieces:
         for side, other in (pair, pair[::-1]):
@@ -96,7 +96,7 @@ def _is_opposite(one: _Piece, other: _Piece) -> bool:
 
 
 def _is_made_of(piece: _Piece, other: _Piece) -> bool:
-    """Whether a piece has no word of its own and at least half of the other's."""
+    """Return whether a part has no word of its own and at least half of the other's."""
     return (
         not other.is_limited
         and 2 * len(piece.words) >= len(other.words)
@@ -109,7 +109,7 @@ def _shares(piece: _Piece, other: _Piece) -> bool:
 
 
 def is_one_word(word: str, other: str) -> bool:
-    """Whether two words differ in their endings only."""
+    """Return whether two words differ only in their endings."""
     if word == other:
         return True
     shared = next(
@@ -126,7 +126,7 @@ def is_one_word(word: str, other: str) -> bool:
 
 
 def _pieces(reading: Reading, *, is_strict: bool) -> Iterator[_Piece]:
-    """What is asked for, part by part. Strictly, a "not" anywhere in a sentence leaves it open."""
+    """Return the requests, part by part. If strict, a "not" leaves a sentence undecided."""
     for sentence in _SENTENCE.finditer(reading.normalized):
         start, end = sentence.span()
         asked = reading.section("intent.request").between(start, end)
@@ -135,7 +135,7 @@ def _pieces(reading: Reading, *, is_strict: bool) -> Iterator[_Piece]:
         forbids = [
             hit
             for hit in reading.section("polarity.forbids").between(start, end)
-            # In a question a bare "nicht" may plead for it.
+            # In a question, a bare "nicht" may be a plea.
             if not (hit.key.endswith("/weak") and sentence[0].endswith("?"))
         ]
         untold = [
@@ -175,6 +175,6 @@ def _inside(hits: Iterable[Found], start: int, end: int) -> list[Found]:
 
 
 def content(reading: Reading, start: int = 0, end: int | None = None) -> frozenset[str]:
-    """The words between two places that say more than politeness and grammar do."""
+    """Return the content words between two positions."""
     found = _WORD.findall(reading.normalized[start:end])
     return frozenset(plain(word) for word in found if word not in reading.fillers)

@@ -1,9 +1,9 @@
 # ruff: noqa: RUF001 — quotation marks and dashes as people write them
 """Find facts in a rewrite that its original lacks: numbers, times, days, names, things. Pure.
 
-A rewrite is read strictly, in its own language. The original is read generously, in every language
-there is: it may mix them, and somebody may have taken it for another. So only what stands nowhere
-in the original counts as invented. `new_facts.toml` holds the words.
+A rewrite is read strictly, in its own language. The original is read generously, in all languages,
+because it may mix them or its language may be misdetected. So only facts that occur nowhere in the
+original count as invented. `new_facts.toml` holds the words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast_rewrite.pattern import one_of, pattern, words
 
 
 class Invented(StrEnum):
-    """What kind of thing a rewrite made up."""
+    """The kind of an invented fact."""
 
     NUMBER = "invented_number"
     DATE = "invented_date"
@@ -42,7 +42,7 @@ _KINDS = {
     "often": Invented.NUMBER,
     "machine": Invented.MACHINE,
 }
-# What is also written in numbers.
+# Words with numeric equivalents.
 _IN_NUMBERS = {"clock.midnight": {0, 12, 24}, "clock.noon": {12}, "often.twice": {2}}
 _ON_THE_CLOCK: dict[str, Hours] = {
     "clock.midnight": frozenset({0}),
@@ -50,7 +50,7 @@ _ON_THE_CLOCK: dict[str, Hours] = {
 }
 
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
-# What half of something, a quarter of it or half past may be in numbers.
+# Numeric equivalents of half, a quarter and half past.
 _PARTS = frozenset({1, 2, 3, 4, 15, 25, 30, 33, 45, 50, 75, 90})
 _FRACTION = re.compile(r"(?<=\d)[.,](?:25|5|75)(?!\d)")
 _LAST_HOUR = 24
@@ -60,13 +60,13 @@ _CAPITAL = re.compile(r"(?<![\w'’.@#/-])([^\W\d_])([^\W\d_]+)(?:['’]s)?")
 _CLAUSE_END = re.compile(r"[.!?…\n]")
 _SENTENCE_END = re.compile(r"[.!?…:;\n\"“”„«»()¿¡–—•*-]\s*$")
 _END = re.compile(r"\s*(?:[.!?]|$)")
-# With an end to each part: a row of signs must not cost its square.
+# Bounded parts, so that the time is not quadratic.
 _LINK = re.compile(r"https?://\S+|www\.\S+|[^\s@]{1,64}@[^\s@.]{1,63}\.\w+")
 _PLACEHOLDER = re.compile(r"\[[^\]\n]{1,40}\]|\{[^}\n]{1,40}\}|<[^>\n]{1,40}>")
-# The answer's own form, where only its text should be.
+# The answer format, which must not occur in the text.
 _FORM = re.compile(r"rewritten_text|output_language|```")
 _LATIN = re.compile(r"[a-z]")
-# What stands before a name tells what it is; the whole text each time would cost its square.
+# The text before a name that is examined; the whole text would take quadratic time.
 _LONGEST_OPENING = 60
 # Names take endings: Kevin, Kevina; Anna, Annas.
 _SHORTEST_STEM = 3
@@ -74,7 +74,7 @@ _LONGEST_ENDING = 3
 
 
 def invented(original: str, rewrite: str, locale: str) -> tuple[Invented, ...]:
-    """What kinds of things a *rewrite* in *locale* holds that its *original* does not."""
+    """Return the kinds of facts in a *rewrite* in *locale* that its *original* lacks."""
     said, given = _Text.read(rewrite), _Text.read(original)
     found = {
         *_concepts(said, given, locale),
@@ -89,7 +89,7 @@ def invented(original: str, rewrite: str, locale: str) -> tuple[Invented, ...]:
 @dataclass(frozen=True, slots=True)
 class _Text:
     raw: str
-    # In one case and without diacritics.
+    # Lower case, without diacritics.
     bare: str
 
     @classmethod
@@ -122,7 +122,7 @@ def _numbers(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
     # One and a half is also 1.5.
     text = _FRACTION.sub("", said.bare) if _part().search(given.bare) else said.bare
     found = (*in_digits(text), *(language.claimed(text) if language else ()))
-    # Minutes that are none say nothing.
+    # Zero minutes are no information.
     claimed = [number for number in found if number.value]
     if not claimed:
         return
@@ -137,7 +137,7 @@ def _numbers(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Every number and every hour that an original can be read to hold."""
+    """All numbers and hours that an original may contain."""
 
     numbers: frozenset[int]
     clock: tuple[Hours, ...]
@@ -157,24 +157,24 @@ class _Held:
             weeks = {1} | {number for number in numbers if number <= _MOST_WEEKS}
             numbers |= {7 * number for number in weeks} | ({15} if 2 in weeks else set())
         if _part().search(text):
-            # Half past ten, and what other languages call half eleven.
+            # Half past ten, which other languages call half eleven.
             near = {number for number in numbers if number <= _LAST_HOUR}
             numbers |= _PARTS | {number + step for number in near for step in (-1, 1)}
             clock = {around(hours) for hours in clock}
         return cls(frozenset(numbers), tuple(clock))
 
     def has(self, concept: str) -> bool:
-        """Whether it says in numbers what a word says, on the clock if the word does."""
+        """Return whether the original has the number of a word, as a time if the word is one."""
         if concept in _ON_THE_CLOCK:
             return self.has_hour(_ON_THE_CLOCK[concept])
         return bool(_IN_NUMBERS[concept] & self.numbers)
 
     def has_hour(self, hours: Hours) -> bool:
-        """Whether one of its hours may be meant."""
+        """Return whether one of the hours may be meant."""
         return any(hours & held for held in self.clock)
 
     def says_otherwise(self, hours: Hours) -> bool:
-        """Whether it has the hour only in the other half of the day."""
+        """Return whether the hour occurs only in the other half of the day."""
         other = frozenset((hour + 12) % 24 for hour in hours)
         return self.has_hour(other) and not self.has_hour(hours)
 
@@ -193,7 +193,7 @@ def _week() -> re.Pattern[str]:
 
 
 def _names(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
-    # A name out of another script is written anew: there is nothing to compare.
+    # Names from another script are transliterated and cannot be compared.
     if locale not in _table().capitals or not _LATIN.search(given.bare):
         return
     known = set(_TOKEN.findall(given.bare))
@@ -203,7 +203,7 @@ def _names(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
 
 
 def _capitals(text: str, locale: str) -> Iterator[str]:
-    """The words that only a name would begin with a capital letter where they stand."""
+    """Yield words whose capital letter marks a name in their position."""
     no_names = _table().capitals[locale]
     days = _table().concepts[locale]
     for found in _CAPITAL.finditer(text):
@@ -213,7 +213,7 @@ def _capitals(text: str, locale: str) -> Iterator[str]:
             continue
         opening = _TOKEN.findall(plain(normalize_text(_CLAUSE_END.split(before)[-1])))
         is_greeted = bool(opening) and _table().greetings.issuperset(opening)
-        # Every German noun has a capital; alone behind a comma it is somebody who is called.
+        # All German nouns are capitalized; alone after a comma, a word is a form of address.
         is_called = before.endswith(", ") and _END.match(text, found.end())
         is_inside = before.strip() and not _SENTENCE_END.search(before)
         is_name = is_greeted or (is_called if locale == "de" else is_inside)
@@ -248,7 +248,7 @@ def _forms(said: _Text, given: _Text) -> Iterator[Invented]:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """`new_facts.toml`, compiled: by language, and for each concept by all of them together."""
+    """`new_facts.toml`, compiled: by language, and each concept for all languages together."""
 
     concepts: Mapping[str, re.Pattern[str]]
     names: Mapping[str, str]

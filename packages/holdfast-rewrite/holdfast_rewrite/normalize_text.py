@@ -1,8 +1,8 @@
 # ruff: noqa: RUF001 — letters that look like others are what this module is about
 """Normalize text for comparison, and undo disguised spellings. Pure.
 
-``normalize_text`` is safe for every text. ``disguises`` guesses, only if a word shows signs of a
-disguise: digits or symbols among letters, stars, stretched letters, letters set apart, look-alike
+``normalize_text`` is safe for every text. ``disguises`` guesses only if a word shows signs of a
+disguise: digits or symbols among letters, stars, stretched letters, spaced letters, look-alike
 letters of another script.
 """
 
@@ -14,31 +14,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, product
 
-# What a reader does not see. Joiners and fillers that Unicode does not call format characters.
+# Invisible joiners and fillers that Unicode does not classify as format characters.
 _UNSEEN = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", "\u17b4", "\u17b5"}
 _APOSTROPHES = dict.fromkeys(map(ord, "’‘‛ʼʹ`´＇′"), "'")
-# An empty picture, and two whole sayings in one sign: 1,500 of those would be 27,000 letters.
+# The blank Braille pattern, and two ligatures of whole phrases: 1,500 of those would be 27,000
+# letters.
 _BLANKS = dict.fromkeys(map(ord, "\u2800\ufdfa\ufdfb"), " ")
-# White letters on black squares and circles, which no decomposition knows.
+# White letters on black squares and circles, which have no decomposition.
 _ON_BLACK = {
     first + place: letter
     for first in (0x1F150, 0x1F170)
     for place, letter in enumerate("abcdefghijklmnopqrstuvwxyz")
 }
-# A right-to-left override shows what follows backwards, up to its end.
+# A right-to-left override displays the following text backwards, up to its end.
 _OVERRIDE = re.compile("\u202e([^\u202c\u202d\n]*)[\u202c\u202d]?")
-# Marks that strike or stack over a letter, of any script, left over after composition.
+# Combining marks of any script that remain after composition.
 _LOOSE_MARKS = re.compile(
     "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"
     "\u180b-\u180d\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f\U000e0100-\U000e01ef]"
 )
 
-# Letters that no decomposition takes apart.
+# Letters without a decomposition.
 _PLAIN = str.maketrans(
     {"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ð": "d"}
 )
 
-# Letters of other scripts that look like Latin ones, as they are after casefolding.
+# Letters of other scripts that look like Latin ones, after casefolding.
 _LOOK_ALIKES = str.maketrans(
     {
         char: letter
@@ -52,7 +53,7 @@ _LOOK_ALIKES = str.maketrans(
     }
 )  # fmt: skip
 
-# A word of Latin and of Greek, Cyrillic or Armenian letters.
+# A word that mixes Latin with Greek, Cyrillic or Armenian letters.
 _MIXED = re.compile(r"\b(?=\w{0,30}[a-z])(?=\w{0,30}[\u0370-\u058f])\w+")
 
 _LEET = {
@@ -64,9 +65,9 @@ _WILD = "*#%&"
 _STARS = re.compile(rf"([{_WILD}]+)")
 _STARS_INSIDE = re.compile(rf"[^\W\d_][{_WILD}]+[^\W\d_]")
 _STARS_AT_THE_END = re.compile(rf"^[^\W\d_]+[{_WILD}]{{2,}}$")
-# Four symbols with two readings each. A text full of them must not cost more than 50 ms.
+# Four symbols with two readings each. A text full of them must not take more than 50 ms.
 _MOST_GUESSES = 16
-# No word that somebody hides is longer; a long row of letters must not cost its square.
+# No disguised word is longer; bounds the time for long runs of letters.
 _LONGEST_HIDDEN = 16
 
 _CHUNK = re.compile(r"\S+")
@@ -75,10 +76,10 @@ _STRETCHED = re.compile(r"([^\W\d_])\1\1")
 _LONG_RUNS = re.compile(r"(.)\1{3,}")
 _RUNS = re.compile(r"([^\W\d_])\1+")
 _LETTER = re.compile(r"[^\W\d_]")
-# Folding makes two letters of an ß.
+# Casefolding turns ß into two letters.
 _SET_APART = re.compile(r"(?<![^\W_])[^\W_](?:[\W_]{1,3}(?:ss|[^\W_])(?![^\W_])){2,}")
 _JOINED = re.compile(r"^[^\W_]+(?:[._\-|][^\W_]+)+$")
-# Whether it is worth to look closer at all; the same signs, in one pass.
+# A quick check for the same signs in one pass.
 _SIGNS = re.compile(
     r"([^\W\d_])\1\1|[^\W_][._\-|][^\W_]|[^\W\d_][\d@$!|+€£(¢¡§*#%&]|[\d@$!|+€£(¢¡§*#%&][^\W\d_]"
     r"|(?<![^\W_])[^\W_][\W_]{1,3}[^\W_](?![^\W_])"
@@ -86,7 +87,7 @@ _SIGNS = re.compile(
 
 
 def normalize_text(text: str) -> str:
-    """The text as a reader sees it, in one case and one form, without what is unseen."""
+    """Return the text as a reader sees it, in one case and form, without invisible characters."""
     if not text.isascii():
         if "\u202e" in text:
             text = _OVERRIDE.sub(lambda found: found.group(1)[::-1], text)
@@ -100,12 +101,12 @@ def normalize_text(text: str) -> str:
 
 
 def _in_one_script(word: re.Match[str]) -> str:
-    """A word with Latin letters, all Latin: nobody mixes scripts within a word by chance."""
+    """Convert a word with Latin letters to all Latin: scripts are not mixed by accident."""
     return word.group().translate(_LOOK_ALIKES)
 
 
 def plain(text: str) -> str:
-    """A normalized text without its diacritics."""
+    """Return a normalized text without its diacritics."""
     if text.isascii():
         return text
     apart = unicodedata.normalize("NFD", text.translate(_PLAIN))
@@ -118,26 +119,26 @@ def _is_unseen(char: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Disguise:
-    """A place in a normalized text that hides a word, and how to recognise which."""
+    """A span of a normalized text that hides a word, and how to recognize it."""
 
     start: int
     end: int
-    # Words that it may stand for.
+    # Words that it may represent.
     words: tuple[str, ...] = ()
-    # Letters set apart, without what is between them: words may be anywhere in it.
+    # Spaced letters without the characters between them: words may be anywhere in it.
     run: str = ""
-    # Its parts are words of their own: what "push-it" ends with was not hidden.
+    # Its parts are separate words: the end of "push-it" was not hidden.
     is_joined: bool = False
-    # With stars in it: what a word must look like, and the letters it may begin with. Without the
-    # pattern's group it is only the beginning of one.
+    # For stars: a pattern of the word, and its possible first letters. If the pattern's group does
+    # not match, only a prefix matched.
     starred: re.Pattern[str] | None = None
     firsts: str = ""
 
 
 def disguises(normalized: str, letters: frozenset[str] = frozenset()) -> Iterator[Disguise]:
-    """The places of a normalized text that show signs of disguise.
+    """Find the spans of a normalized text that show signs of disguise.
 
-    *letters* are the letters with diacritics that the language itself uses; any other is a sign.
+    *letters* are the letters with diacritics that the language uses; any other is a sign.
     """
     is_plain = normalized.isascii()
     if is_plain and _SIGNS.search(normalized) is None:
@@ -174,7 +175,7 @@ def _of_chunk(chunk: str, at: int, letters: frozenset[str]) -> Iterator[Disguise
 
 
 def _alike(word: str, letters: frozenset[str] = frozenset()) -> str:
-    """A word in Latin letters, without the diacritics that the language does not use."""
+    """Return a word in Latin letters, without diacritics that the language does not use."""
     if word.isascii():
         return word
     word = word.translate(_LOOK_ALIKES)
@@ -182,11 +183,11 @@ def _alike(word: str, letters: frozenset[str] = frozenset()) -> str:
 
 
 def _guesses(word: str) -> Iterator[str]:
-    """What a word with symbols and stretched letters may read."""
+    """Return the possible readings of a word with symbols and stretched letters."""
     word = _LONG_RUNS.sub(r"\1\1\1", word)
     most = 3 * _LONGEST_HIDDEN
     ends = (word,) if len(word) <= most else (word[:most], word[-most:])
-    # In "ass1" or "room4" the digit at the end is a digit: read both with it and without.
+    # In "ass1" or "room4" the final digit is a digit: try both with and without it.
     for form in dict.fromkeys(form for end in ends for form in (end, end.rstrip("0123456789"))):
         readings = [_LEET.get(char, char) for char in form]
         for letters in islice(product(*readings), _MOST_GUESSES):
@@ -194,36 +195,36 @@ def _guesses(word: str) -> Iterator[str]:
 
 
 def _unstretched(word: str) -> Iterator[str]:
-    """A word with every run of a letter as one and as two."""
+    """Return a word with every run of a letter as one and as two."""
     if not _STRETCHED.search(word):
         yield word
         return
     parts = _RUNS.split(word)
-    # split() puts what repeats at every odd place.
+    # split() puts repeated letters at the odd positions.
     choices = [(part, part * 2) if i % 2 else (part,) for i, part in enumerate(parts)]
     for chosen in islice(product(*choices), _MOST_GUESSES):
         yield "".join(chosen)
 
 
 def _starred(word: str) -> re.Pattern[str] | None:
-    """What a word with stars in it may be. Its group is found if all of the word is."""
+    """Return the pattern of a word with stars. Its group matches if the whole word does."""
     word = word[:_LONGEST_HIDDEN]
     is_inner = _STARS_INSIDE.search(word) is not None
     if not is_inner and _STARS_AT_THE_END.search(word) is None:
         return None
     *head, tail = _STARS.split(word)
-    # split() puts the stars at every odd place.
+    # split() puts the stars at the odd positions.
     begins = "".join(
         _wild(len(piece), is_inner) if at % 2 else _classes(piece) for at, piece in enumerate(head)
     )
-    # A letter more of the tail each time: "f*cking" begins with "fuck".
+    # One more letter of the tail each time: "f*cking" begins with "fuck".
     ends = "".join(f"(?:{_classes(char)}" for char in tail[:-1])
     last = f"({_classes(tail[-1])})?" if tail else "()"
     return re.compile(begins + ends + last + ")?" * len(tail[:-1]))
 
 
 def _wild(stars: int, is_inner: bool) -> str:
-    """Stars among letters may stand for one letter more or for some less."""
+    """Stars among letters may represent one letter more, or fewer."""
     return rf"\w{{1,{stars + 1}}}" if is_inner else rf"\w{{{stars}}}"
 
 

@@ -1,6 +1,6 @@
-"""Numbers in a text, in digits and in the words of ten languages, and what stands beside each.
+"""Numbers in a text, as digits and as words of ten languages, with their context.
 
-`numerals.toml` holds the words. Every text here is normalized and without diacritics. Pure.
+`numerals.toml` holds the words. All texts here are normalized and without diacritics. Pure.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _DIGITS = re.compile(r"\d+")
 _KILO = re.compile(r"(?<![\w.,])(\d{1,3})(?:[.,](\d))?\s?k(?!\w)")
 # Between the words of one number.
 _GAP = re.compile(r"(?P<only>[\s\-]{1,3})(?:(?:y|e|et|und|en|i|och|and)[\s\-]{1,3})?")
-# They are a one only where nothing else can follow: "zwanzig ein bisschen früher".
+# They mean one only where nothing else can follow: "zwanzig ein bisschen früher".
 _ARTICLES = frozenset({"ein", "eine", "un", "una", "une", "um", "uma", "een", "en", "bir"})
 _JOINERS = ("und", "en", "e")
-# No number in one word is longer; a long row of letters must not cost its square.
+# No number word is longer; bounds the time for long runs of letters.
 _LONGEST_WORD = 60
 _LONGEST_RUN = 18
-# How much of the text beside a number is looked at.
+# How much text beside a number is examined.
 _BESIDE = 48
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number, with what stands directly before and after it."""
+    """A number, with the text directly before and after it."""
 
     value: int
     before: str
@@ -45,7 +45,7 @@ class Number:
         return cls(value, text[max(0, start - _BESIDE) : start], text[end : end + _BESIDE])
 
     def is_of(self, *kinds: str) -> bool:
-        """Whether it counts something of these kinds: money, times, lengths of time, people."""
+        """Return whether it counts something of these kinds: money, times, durations, people."""
         if "money" in kinds and re.search(r"[€$£]\s*$", self.before):
             return True
         found = units().match(self.after)
@@ -53,19 +53,19 @@ class Number:
 
     @property
     def is_counted(self) -> bool:
-        """Whether something is counted or priced with it."""
+        """Return whether it is a count or a price."""
         return self.is_of(*tables()["units"])
 
 
 def in_digits(text: str) -> Iterator[Number]:
-    """The numbers in digits; 1,500 and 1.500 are one."""
+    """Yield the numbers in digits; 1,500 and 1.500 are one number."""
     text = _THOUSANDS.sub(lambda found: re.sub(r"\D", "", found[0]), text)
     for found in _DIGITS.finditer(text):
         yield Number.at(int(found[0][:_LONGEST_RUN]), text, found.start(), found.end())
 
 
 def in_parts(text: str) -> Iterator[Number]:
-    """Whatever else digits may mean: each run of them by itself, and 2k."""
+    """Yield other readings of digits: each run of digits alone, and 2k."""
     for found in _DIGITS.finditer(text):
         yield Number.at(int(found[0][:_LONGEST_RUN]), text, found.start(), found.end())
     for found in _KILO.finditer(text):
@@ -75,7 +75,7 @@ def in_parts(text: str) -> Iterator[Number]:
 
 @dataclass(slots=True)
 class _Run:
-    """Words that make up one number, as far as they are read."""
+    """The words of one number, as far as they are parsed."""
 
     start: int
     end: int
@@ -116,23 +116,23 @@ class Numerals:
     # Thousands first.
     glued: Mapping[str, int]
     endings: tuple[str, ...]
-    # What a word that is put together has in it.
+    # The components of a compound word.
     made: re.Pattern[str] | None
     ordinals: Mapping[str, int]
     ordinal: re.Pattern[str]
     unsure: frozenset[str]
     vague: frozenset[str]
-    # Those of several words, such as dix-sept.
+    # Number words of several words, such as dix-sept.
     split: re.Pattern[str] | None
 
     def claimed(self, text: str) -> Iterator[Number]:
-        """What a text says beyond doubt: no article, no pronoun, no thousand thanks."""
+        """Yield the certain numbers: no articles, no pronouns, no "thousand thanks"."""
         text = self._in_one(text)
         for run in self._runs(text):
             if len(run.tokens) == 1 and run.tokens[0] in self.unsure:
                 continue
             number = Number.at(run.value, text, run.start, run.end)
-            # "The two of us" and the articles that are also a one say nothing new.
+            # "The two of us" and articles that also mean one are not new.
             if number.value <= 2:
                 continue
             if number.value not in (100, 1000) or number.is_of("money", "length"):
@@ -143,7 +143,7 @@ class Numerals:
                 yield number
 
     def possible(self, text: str) -> Iterator[Number]:
-        """Whatever a text can be read to say, with the parts of each number."""
+        """Yield every possible reading, with the parts of each number."""
         text = self._in_one(text)
         for run in self._runs(text):
             number = Number.at(run.value, text, run.start, run.end)
@@ -197,7 +197,7 @@ class Numerals:
         return number
 
     def _taken_apart(self, token: str) -> int | None:
-        """The number of a word such as zweihundertfünfzig."""
+        """Return the number of a compound such as zweihundertfünfzig."""
         for word, unit in self.glued.items():
             head, found, tail = token.partition(word)
             if not found:
@@ -223,19 +223,19 @@ class Numerals:
 
 @cache
 def tables() -> dict[str, Any]:
-    """`numerals.toml`."""
+    """Return `numerals.toml`."""
     return tomllib.loads((files("holdfast_rewrite") / "numerals.toml").read_text("utf-8"))
 
 
 @cache
 def numerals() -> Mapping[str, Numerals]:
-    """The number words, by language."""
+    """Return the number words by language."""
     return {language: _numerals(said) for language, said in tables()["numbers"].items()}
 
 
 @cache
 def units() -> re.Pattern[str]:
-    """What is counted, right after its number."""
+    """Match counted things directly after a number."""
     kinds = "|".join(
         f"(?P<{kind}>{'[€$£%]|' if kind == 'money' else ''}(?:{pattern(said)})(?!\\w))"
         for kind, said in tables()["units"].items()
@@ -245,7 +245,7 @@ def units() -> re.Pattern[str]:
 
 @cache
 def times_before() -> re.Pattern[str]:
-    """What counts times, right before its number."""
+    """Match words for "times" directly before a number."""
     return re.compile(rf"(?<!\w)(?:{pattern(tables()['units']['times'])})\s*$")
 
 

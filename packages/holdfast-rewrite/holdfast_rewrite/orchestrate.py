@@ -1,8 +1,9 @@
-"""The orchestrator: the only one that stores a message, has it classified and enqueues its rewrite.
+"""The orchestrator: stores messages, classifies them and enqueues their rewrites.
 
-Two transactions. The first stores the message (intake.py); then foreign code runs, outside of any;
-the second moves the request to enqueued together with its job, or to failed (advance.py). Whoever
-dies in between leaves a request that :meth:`Orchestrator.resume_once` goes on with.
+It uses two transactions. The first stores the message (intake.py). Then third-party code runs
+outside a transaction. The second enqueues the request with its job, or fails it
+(enqueue_rewrites.py). If the process dies in between, :meth:`Orchestrator.resume_once` continues
+the request.
 """
 
 from __future__ import annotations
@@ -49,20 +50,20 @@ __all__ = ["Answer", "Orchestrator", "Submission"]
 _log = logging.getLogger("holdfast.rewrite")
 
 CADENCE_RULE = "rewrite_request_cadence"
-# Somebody else may take a sender's week between our look and our write; the next look sees it.
+# A concurrent request may take the sender's week between check and write; the next check sees it.
 CADENCE_LOOKS = 10
-# How many calls of a classifier that waits are under way together.
+# Concurrent calls of a classifier that waits.
 CLASSIFIED_AT_ONCE = 16
-# How many times over that a pass of the run takes up.
+# How many times as many requests one pass claims.
 ROUNDS_A_RUN = 4
 WRITING = timedelta(minutes=1)
 
 
 class Orchestrator:
-    """Takes messages in and turns them into jobs.
+    """Accepts messages and turns them into jobs.
 
-    With a classifier that waits for somebody else, taking in ends with the stored message, and the
-    orchestrator's run does the rest: whoever submits never waits for a model.
+    With a classifier that waits, submitting ends with the stored message, and the orchestrator's
+    run does the rest, so that submitters never wait for a model.
     """
 
     def __init__(
@@ -81,11 +82,14 @@ class Orchestrator:
         self.routes = routes
 
     def submit(self, submission: Submission) -> Answer:
-        """Take one message in. Raises InvalidRewrite, and nothing is written, if it is none."""
+        """Submit one message. Raises InvalidRewrite, without writing, if it is malformed."""
         return self._submit([read_submission(submission, now=self.hf.clock.now())])[0]
 
     def submit_many(self, submissions: Iterable[Submission]) -> list[Answer]:
-        """Take any number in, in a fixed number of statements; one that fails is alone with it."""
+        """Submit any number of messages in a fixed number of statements.
+
+        Failures are independent.
+        """
         now = self.hf.clock.now()
         return self._submit(
             [
@@ -95,9 +99,9 @@ class Orchestrator:
         )
 
     def resume_once(self, limit: int = 500) -> int:
-        """Go on with requests whose orchestrator died, at most *limit*; says how many it took.
+        """Continue up to *limit* abandoned requests; return how many were claimed.
 
-        They are made of what was stored when they came, so they become what they would have been.
+        They are built from the data stored on arrival, so the result is the same.
         """
         if waits(self.classifier):
             limit = min(limit, ROUNDS_A_RUN * CLASSIFIED_AT_ONCE)
@@ -114,19 +118,19 @@ class Orchestrator:
         return len(found)
 
     def count_unfinished(self, most: int) -> int:
-        """How many requests wait to be gone on with, counted no further than *most*."""
+        """Count the requests to continue, up to *most*."""
         return count_unfinished(self.hf.store, abandoned=self._abandoned, most=most)
 
     @property
     def _abandoned(self) -> timedelta:
-        """How long a request may stand still before the run takes it up."""
+        """Return how long a request may be idle before the run continues it."""
         if waits(self.classifier):
             return timedelta(0)
         return timedelta(seconds=self.hf.settings.rewrite.abandoned_seconds)
 
     @property
     def _lease(self) -> timedelta:
-        """How long a run has what it takes up to itself: longer than it can take it to finish."""
+        """Return the lease of claimed requests: longer than processing them can take."""
         rounds = ROUNDS_A_RUN if waits(self.classifier) else 0
         seconds = self.hf.settings.rewrite.classifier_timeout_seconds
         return timedelta(seconds=rounds * seconds) + WRITING
@@ -159,7 +163,7 @@ class Orchestrator:
         ]
 
     def _look(self, given: Sequence[Given]) -> list[Household | None]:
-        """What the directory says of each; None where it failed or did not answer in its type."""
+        """Query the directory for each; None if it failed or returned an invalid type."""
         pairs = [Pair(item.home_id, item.sender_user_id, item.recipient_user_id) for item in given]
         look_many = getattr(self.directory, "look_many", None)
         if look_many is not None:
@@ -199,7 +203,7 @@ class Orchestrator:
     # -- from message to job
 
     def _finish(self, decisions: Sequence[Decision], actor: Actor | None) -> dict[str, Answer]:
-        """Move each to where it was decided; *actor* does it, or else its own sender."""
+        """Write the decisions as *actor*, or else as each request's sender."""
         if not decisions:
             return {}
         try:
@@ -211,16 +215,16 @@ class Orchestrator:
                 request_id = decisions[0].intake.rewrite_request_id
                 _log.error("request %s cannot be enqueued: %s", request_id, type(exc).__name__)
                 return self._fail(decisions, actor)
-            # One of them cannot be written: the others can.
+            # One of them cannot be written; the others can.
             half = len(decisions) // 2
             return self._finish(decisions[:half], actor) | self._finish(decisions[half:], actor)
         self._announce(moved)
         return moved.answers
 
     def _fail(self, decisions: Sequence[Decision], actor: Actor | None) -> dict[str, Answer]:
-        """Settle an enqueue of unknown outcome: who has a job keeps it, the others have failed.
+        """Settle an enqueue of unknown outcome: requests with a job keep it, the others fail.
 
-        If not even that can be written, they are queued, and the next run goes on with them.
+        If that cannot be written either, they stay queued and the next run continues them.
         """
         failed = [item.failed(FailureCode.ENQUEUE_FAILED) for item in decisions]
         try:
@@ -233,7 +237,7 @@ class Orchestrator:
         return moved.answers
 
     def _move(self, decisions: Sequence[Decision], actor: Actor | None) -> Moved:
-        # Ids are given out once: a transaction that has to be run again writes the same jobs.
+        # Ids are assigned once: a repeated transaction writes the same jobs.
         job_ids = dict(
             zip(
                 (item.intake.rewrite_request_id for item in decisions),
@@ -261,11 +265,11 @@ class Orchestrator:
                         raise
         raise StoreBusy("Others keep taking the weeks of these senders. Try again.")
 
-    # -- telling
+    # -- events
 
     @contextmanager
     def _traced(self) -> Iterator[str | None]:
-        """Stand in the span of an enqueue, where traces are kept."""
+        """Run inside the span of an enqueue, if tracing is enabled."""
         tracing = self.hf.tracing
         if tracing is None:
             yield None
@@ -286,7 +290,7 @@ class Orchestrator:
 
 
 def _check_tenant(given: Sequence[Given]) -> None:
-    """A job that submits does so in its own home, as with everything that it enqueues."""
+    """Check that a job submits in its own tenant only."""
     running = current.get()
     if running is not None and any(item.home_id != running.org_id for item in given):
         raise Forbidden(
@@ -295,7 +299,7 @@ def _check_tenant(given: Sequence[Given]) -> None:
 
 
 def _complain(exc: Exception) -> None:
-    # The type alone: it is foreign code, and may quote anything.
+    # Only the type: the exception of third-party code may quote anything.
     _log.error("the directory of homes failed: %s", type(exc).__name__)
 
 

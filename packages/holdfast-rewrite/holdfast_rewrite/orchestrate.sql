@@ -1,8 +1,8 @@
 -- Statements of the orchestrator's first half: from a message to a job. A call may bring messages of
 -- many homes, so the statements cross tenants; each names the tenant of every row it reads or writes.
 
--- insert_requests :many — crosses tenants: written before anything else happens, refused ones too
--- One that is there already was written by this very call, whose first answer was lost.
+-- insert_requests :many — crosses tenants: written first, including rejected ones
+-- An existing row was written by this call, whose first answer was lost.
 INSERT INTO holdfast.rewrite_request
     (org_id, rewrite_request_id, sender_user_id, recipient_user_id, surface, iso_week_year,
      iso_week, step, status, failure_code, recipient_snapshot_id, recipient_preference_snapshot_id,
@@ -28,7 +28,7 @@ WHERE TRUE
 ON CONFLICT DO NOTHING
 RETURNING rewrite_request_id, created_at;
 
--- insert_messages :affected — crosses tenants: the raw text, the only place where it lies before it is enqueued
+-- insert_messages :affected — crosses tenants: the raw text; its only copy before it is enqueued
 INSERT INTO holdfast.rewrite_message
     (org_id, rewrite_request_id, original_text, emotion_context, created_at)
 SELECT messages.org_id, messages.rewrite_request_id, messages.original_text,
@@ -36,7 +36,7 @@ SELECT messages.org_id, messages.rewrite_request_id, messages.original_text,
 FROM {rows messages: org_id uuid, rewrite_request_id uuid, original_text text,
       emotion_context text};
 
--- insert_snapshots :affected — crosses tenants: whom a message is for, for good
+-- insert_snapshots :affected — crosses tenants: the recipient of a message, permanently
 INSERT INTO holdfast.recipient_snapshot
     (org_id, recipient_snapshot_id, rewrite_request_id, recipient_user_ids, created_at)
 SELECT snapshots.org_id, snapshots.recipient_snapshot_id, snapshots.rewrite_request_id,
@@ -44,7 +44,7 @@ SELECT snapshots.org_id, snapshots.recipient_snapshot_id, snapshots.rewrite_requ
 FROM {rows snapshots: org_id uuid, recipient_snapshot_id uuid, rewrite_request_id uuid,
       recipient_user_ids json};
 
--- insert_preference_snapshots :affected — crosses tenants: what they preferred when it was sent
+-- insert_preference_snapshots :affected — crosses tenants: the recipient's preferences at that time
 INSERT INTO holdfast.recipient_preference_snapshot
     (org_id, recipient_preference_snapshot_id, rewrite_request_id, recipient_user_id,
      preference_payload, created_at)
@@ -59,7 +59,7 @@ FROM {rows asked: org_id uuid, rewrite_request_id uuid}
 JOIN holdfast.rewrite_request AS request
   ON request.org_id = asked.org_id AND request.rewrite_request_id = asked.rewrite_request_id;
 
--- lock_requests :many — crosses tenants: how these stand now; nobody else moves or erases them meanwhile
+-- lock_requests :many — crosses tenants: the current state; blocks concurrent moves and erasure
 -- Only PostgreSQL locks the row: SQLite has one writer.
 SELECT request.rewrite_request_id, request.step, request.job_id
 FROM {rows asked: org_id uuid, rewrite_request_id uuid}
@@ -68,7 +68,7 @@ JOIN holdfast.rewrite_request AS request
 ORDER BY request.rewrite_request_id
 {only postgres}FOR UPDATE OF request{end};
 
--- find_over_cadence :many — crosses tenants: those whose sender has had the full reframe of their week
+-- find_over_cadence :many — crosses tenants: requests whose sender has used the week's full reframe
 SELECT DISTINCT mine.rewrite_request_id
 FROM {rows asked: org_id uuid, rewrite_request_id uuid}
 JOIN holdfast.rewrite_request AS mine
@@ -79,7 +79,7 @@ JOIN holdfast.rewrite_request AS other
  AND other.status NOT IN ('failed', 'canceled')
 WHERE other.rewrite_request_id <> mine.rewrite_request_id;
 
--- move_requests :affected — crosses tenants: on to enqueued or to failed, with all that was made on the way
+-- move_requests :affected — crosses tenants: to enqueued or failed, with all intermediate results
 UPDATE holdfast.rewrite_request AS request
 SET step = requests.step,
     status = CASE WHEN requests.step = 'failed' THEN 'failed' ELSE 'queued' END,
@@ -112,7 +112,7 @@ WHERE request.org_id = requests.org_id
   AND request.rewrite_request_id = requests.rewrite_request_id
   AND request.step IN ('received', 'queued', 'classified', 'context_built', 'routed');
 
--- count_unfinished :one — crosses tenants: requests that somebody began and nobody goes on with
+-- count_unfinished :one — crosses tenants: abandoned requests
 SELECT count(*) AS requests FROM (
     SELECT 1 FROM holdfast.rewrite_request
     WHERE step IN ('received', 'queued', 'classified', 'context_built', 'routed')
@@ -120,7 +120,7 @@ SELECT count(*) AS requests FROM (
       AND (taken_until IS NULL OR taken_until <= {now})
     LIMIT :most) AS unfinished;
 
--- take_unfinished :many — crosses tenants: the same, oldest first, for whoever is first to ask
+-- take_unfinished :many — crosses tenants: claims the same requests, oldest first
 WITH waiting AS MATERIALIZED (
     SELECT org_id AS home_id, rewrite_request_id AS id FROM holdfast.rewrite_request
     WHERE step IN ('received', 'queued', 'classified', 'context_built', 'routed')
@@ -136,7 +136,7 @@ FROM waiting
 WHERE request.org_id = waiting.home_id AND request.rewrite_request_id = waiting.id
 RETURNING org_id, rewrite_request_id;
 
--- list_unfinished :many — crosses tenants: each named, with its message and snapshots, oldest first
+-- list_unfinished :many — crosses tenants: these requests with message and snapshots, oldest first
 SELECT request.org_id, request.rewrite_request_id, request.sender_user_id,
        request.recipient_user_id, request.surface, request.iso_week_year, request.iso_week,
        request.recipient_snapshot_id, request.recipient_preference_snapshot_id,

@@ -1,4 +1,4 @@
-"""Outputs: what passed the judge is written once, in the transaction that completes its job."""
+"""Outputs: validated rewrites, written once in the transaction that completes the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast_rewrite.model import RewriteRequest, RewriteResponse
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A response that may be stored, with where it came from."""
+    """A response that may be stored, with its origin."""
 
     home_id: str
     provider: str
@@ -34,7 +34,7 @@ class Output:
             "recipient_user_id": response.recipient_user_id,
             "rewritten_text": response.rewritten_text,
             "output_language": response.output_language,
-            # The database compares it with the request's own, and with the output's language.
+            # The database compares it with the request's locale and the output's language.
             "target_locale": response.output_language,
             "provider": self.provider,
             "model": self.model,
@@ -48,25 +48,25 @@ class Output:
 def respond(
     request: RewriteRequest, text: str, found: Evaluation, *, prompt_version: str, now: datetime
 ) -> RewriteResponse:
-    """The response to a request, checked against its type. Only for a rewrite that passed."""
+    """Build the response to a request and check its type. Only for a rewrite that passed."""
     response = RewriteResponse(
         rewrite_request_id=request.rewrite_request_id,
         recipient_user_id=request.recipient_user_id,
         rewritten_text=text,
-        # The judge compared what was declared with it, and looked at the text besides.
+        # Validation checked the declared language and the text against it.
         output_language=request.target_locale,
         prompt_version=prompt_version,
         policy_version=request.policy_version,
         lexicon_version=found.lexicon_version,
         eval_result=found.result,
-        # The row's own time is the database's.
+        # The row has the database's time.
         created_at=write_instant(now),
     )
     return RewriteResponse.read(response.document)
 
 
 def rejection_of(found: Evaluation) -> Permanent:
-    """Why a rewrite is not stored: codes of ours and versions, no word of it."""
+    """Return why a rewrite is not stored: codes and versions, no text."""
     result = found.result
     codes = [code for code in result.violations if code.is_hard]
     context = {

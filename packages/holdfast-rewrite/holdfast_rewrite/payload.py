@@ -1,7 +1,7 @@
-"""The payload of a rewrite job: what its row holds, and what it is when it runs.
+"""The payload of a rewrite job: as stored in its row, and as executed.
 
-The row holds ids and codes. The whole payload, text included, is put together in memory when the
-job is worked on, and dropped afterwards.
+The row holds ids and codes. The complete payload, including the text, is assembled in memory for
+the execution and dropped afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast_rewrite.model import ClassifierResult, Document, RewriteRequest
 
 @dataclass(frozen=True, slots=True)
 class RowPayload(Document):
-    """What the job's row stores: ids and codes, never a word of anybody's."""
+    """The stored payload: ids and codes, never text."""
 
     rewrite_request_id: str
     home_id: str
@@ -31,7 +31,7 @@ class RowPayload(Document):
 
     @classmethod
     def from_request(cls, request: RewriteRequest) -> RowPayload:
-        """The ids and codes of a request."""
+        """Build it from a request."""
         return cls(
             request.rewrite_request_id,
             request.home_id,
@@ -48,13 +48,13 @@ class RowPayload(Document):
 
     @property
     def unit_key(self) -> str:
-        """The execution unit: one message for one recipient."""
+        """Return the execution unit: one message for one recipient."""
         return f"{self.rewrite_request_id}:{self.recipient_user_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class JobPayload(Document):
-    """A rewrite job as it is executed: the sole unit of execution, in memory only."""
+    """A rewrite job as it is executed, in memory only."""
 
     job_type: str
     job_id: str

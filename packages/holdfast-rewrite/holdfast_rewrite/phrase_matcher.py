@@ -20,14 +20,14 @@ from typing import NamedTuple, TypeAlias
 from holdfast_rewrite.normalize_text import normalize_text, plain
 
 GAP = 3
-# Steps that a set of phrases keeps in mind. Household talk needs some 5,000; a text of random words
-# out of the phrases would make a million of them.
+# The maximum of cached transitions. Household talk needs some 5,000; a text of random words from
+# the phrases would create a million.
 MOST_REMEMBERED = 50_000
 _MOST_VARIANTS = 81
 
 
 class BadPhrase(ValueError):
-    """A phrase that cannot be read."""
+    """A phrase is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class PhraseWord:
     closes: bool = False
 
 
-# Compared by identity: a named list is one object wherever it stands, and lists are long.
+# Compared by identity: a named list is one shared object, and lists are long.
 @dataclass(frozen=True, slots=True, eq=False)
 class OneOf:
     """One of several phrases; an empty one makes it optional."""
@@ -49,12 +49,12 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class AnyWord:
-    """One word, whichever."""
+    """Any one word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Up to so many words."""
+    """Up to a number of words."""
 
     most: int
 
@@ -66,7 +66,7 @@ _WORDS = re.compile(r"\*?[^\W_]+\*?|[^\w\s*'\-,/]")
 
 
 def parse(text: str, names: Mapping[str, OneOf]) -> tuple[bool, tuple[Part, ...]]:
-    """Whether a phrase is bound to a beginning, and its parts. Raises BadPhrase."""
+    """Parse a phrase; return whether it is anchored, and its parts. Raises BadPhrase."""
     pieces = list(_PIECES.finditer(normalize_text(text).strip()))
     is_bound = bool(pieces) and pieces[0].group(3) == "^"
     reader = _Reader(text, pieces[1:] if is_bound else pieces, names)
@@ -125,7 +125,7 @@ def _word(text: str) -> PhraseWord:
 
 
 def spellings(word: str, written: Mapping[str, str]) -> list[str]:
-    """A word with each of its diacritics there, left out, or *written* in another way."""
+    """Return a word with each diacritic kept, dropped, or *written* in another way."""
     if word.isascii():
         return [word]
     choices = [tuple(dict.fromkeys((c, plain(c), *_also(c, written)))) for c in word]
@@ -139,7 +139,7 @@ def _also(char: str, written: Mapping[str, str]) -> Iterator[str]:
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """What may come next, and what has been found if nothing does."""
+    """The possible continuations, and the phrases that end here."""
 
     key: str | None = None
     words: dict[str, list[_Node]] = field(default_factory=dict)
@@ -161,15 +161,15 @@ class _Node:
         yield from self.any_word
 
 
-# What the phrases know of a word: itself, and the beginnings, endings and middles that it has. It
-# is made of the phrases' own words, so that what is remembered of it holds nothing of a text.
+# What the phrases know of a word: itself, and its known prefixes, suffixes and infixes. It consists
+# of the phrases' own words, so the cache contains nothing of a text.
 Seen: TypeAlias = tuple[str | None, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 _UNKNOWN: Seen = (None, (), (), ())
 
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """Everywhere that the words so far may have led."""
+    """The set of nodes that the words so far lead to."""
 
     nodes: tuple[_Node, ...]
     keys: tuple[str, ...]
@@ -189,7 +189,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A phrase of *key* between two places of the normalized text."""
+    """A match of *key* between two positions of the normalized text."""
 
     key: str
     start: int
@@ -200,7 +200,7 @@ class Found:
 
 
 class Phrases:
-    """All phrases of a lexicon, by key, ready to be looked for."""
+    """The compiled phrases of a lexicon, by key."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class Phrases:
         self._clause_start = self._state((self._anywhere, self._bound))
 
     def _node(self, key: str, parts: tuple[Part, ...]) -> _Node:
-        # Phrases that end alike share what comes after: a list of traits stands there once.
+        # Phrases with the same ending share nodes, so a list of traits is stored once.
         node = self._memo.get((key, parts))
         if node is None:
             node = self._memo[key, parts] = _Node()
@@ -293,7 +293,7 @@ class Phrases:
         return known, tuple(beginnings), tuple(endings), middles
 
     def _move(self, state: _State, seen: Seen) -> _State:
-        """Where a word leads. A step that was taken once is not worked out again."""
+        """Return the state after a word, from the cache if known."""
         found = state.moves.get(seen)
         if found is None:
             if self._remembered >= MOST_REMEMBERED:
@@ -304,7 +304,7 @@ class Phrases:
         return found
 
     def _forget(self) -> None:
-        # Whoever is on the way in another thread keeps the states it has.
+        # Other threads keep the states that they hold.
         self._remembered = 0
         self._states = {state.nodes: state for state in (self._start, self._clause_start)}
         for state in self._states.values():
@@ -318,7 +318,7 @@ class Phrases:
         return found
 
     def find(self, normalized: str) -> Iterator[Found]:
-        """Every phrase in a normalized text, the longest of each key from each word."""
+        """Find all phrases in a normalized text, the longest of each key from each word."""
         tokens = self._read(normalized)
         seen = [self._see(token.text) for token in tokens]
         for first, token in enumerate(tokens):
@@ -343,7 +343,7 @@ class Phrases:
             normalized[before.end() if before else 0 : word.start()]
             for before, word in zip((None, *found), found, strict=False)
         ]
-        # Most words stand one space apart, which ends nothing.
+        # Most words are one space apart.
         ends = [gap != " " and _SENTENCE.search(gap) is not None for gap in between]
         tokens: list[Token] = []
         opens = True
@@ -352,7 +352,7 @@ class Phrases:
             begins = at == 0 or ends[at]
             if begins:
                 is_question = _is_question(normalized, found, ends, at)
-            # What follows a comma in a question is one more thing asked for, not a command.
+            # After a comma in a question, another request follows, not a command.
             clause = begins or opens or (gap != " " and _begins_clause(gap, is_question))
             text = word.group()
             tokens.append(Token(text, word.start(), word.end(), begins, clause))
@@ -361,7 +361,7 @@ class Phrases:
 
 
 def _is_question(normalized: str, found: list[re.Match[str]], ends: list[bool], at: int) -> bool:
-    """Whether the sentence that begins with a word ends with a question mark."""
+    """Return whether the sentence that begins with a word ends with a question mark."""
     after = next((i for i in range(at + 1, len(found)) if ends[i]), None)
     if after is None:
         return "?" in normalized[found[-1].end() :]
@@ -372,13 +372,13 @@ def _begins_clause(gap: str, is_question: bool) -> bool:
     return "\n" in gap or (not is_question and _CLAUSE.search(gap) is not None)
 
 
-# Dots that trail off do not end a sentence; somebody who writes "you... idiot" means one.
+# An ellipsis does not end a sentence: "you... idiot" is one.
 _SENTENCE = re.compile(r"[!?;:¡¿]|(?<!\.)\.(?!\.)|\n\s*\n")
 _CLAUSE = re.compile(r"[,()\"“”„«»\u2013\u2014]|\s-+\s|\.\.")
 
 
 def words_of(parts: Iterable[Part]) -> Iterator[PhraseWord]:
-    """Every word in a phrase."""
+    """Yield all words of a phrase."""
     for part in parts:
         if isinstance(part, PhraseWord):
             yield part

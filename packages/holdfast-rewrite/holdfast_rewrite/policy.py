@@ -1,6 +1,6 @@
-"""The policy of a rewrite: how soft, how cool, how much. Pure.
+"""The policy of a rewrite: tone, temperature and strength. Pure.
 
-Roles, strength, confidence and flags decide. Each rule only ever makes a rewrite gentler.
+It depends on roles, strength, confidence and flags. Each rule only makes a rewrite gentler.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from holdfast_rewrite.model import ClassifierResult, ContextPack, Policy
 
 
 def policy_of(result: ClassifierResult, pack: ContextPack) -> Policy:
-    """The policy for a classified message and its recipient.
+    """Return the policy for a classified message and its recipient.
 
-    Its strength is the one that holds for the request, its route and its cadence.
+    Its strength applies to the request, its route and its weekly limit.
     """
     strength = strength_of(result)
     is_unsure = _is_unsure(result)
@@ -37,7 +37,7 @@ def policy_of(result: ClassifierResult, pack: ContextPack) -> Policy:
 
 
 def strength_of(result: ClassifierResult) -> Strength:
-    """The classifier's strength, unless it is unsure or saw strong feelings: then the full one."""
+    """Return the classifier's strength; the full one if it is unsure or saw strong feelings."""
     if _is_unsure(result) or SafetyFlag.EMOTIONAL_INTENSITY in result.safety_flags:
         return Strength.FULL_REFRAME
     return result.rewrite_strength

@@ -1,8 +1,8 @@
-"""The prompt of a rewrite: versioned files, and a message that stays data. Pure.
+"""The prompt of a rewrite: versioned files, with the message passed as data. Pure.
 
-A version is a folder under prompts/: instructions.md is the same for every message of a version and
-a target language, message.md is one message with what is known about it. Any other wording is
-another version, since routes and outputs name the version that made them.
+A version is a folder under prompts/: instructions.md is the same for all messages of a version and
+target language; message.md is one message with its context. Any change of wording needs a new
+version, because routes and outputs name their version.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from holdfast.errors import ConfigError
 from holdfast_llm.provider.request import Request
 from holdfast_rewrite.model import RewriteRequest
 
-# 600 characters are at most some 700 tokens in any script, with the form around them. The rest is
-# for models that think first: what they think counts, and an answer that is cut off is lost.
+# 600 characters are at most some 700 tokens in any script, including the JSON. The rest is for
+# reasoning models: their reasoning counts, and a truncated answer is lost.
 MAX_OUTPUT_TOKENS = 2_000
 
 SCHEMA: dict[str, Any] = {
@@ -33,14 +33,14 @@ SCHEMA: dict[str, Any] = {
 }
 
 _FOLDER = files("holdfast_rewrite").joinpath("prompts")
-# Joiners make letters of some scripts and emoji what they are.
+# Some scripts and emoji need joiners.
 _JOINERS = "\u200c\u200d"
 
 
 def prompt_for(request: RewriteRequest, prompt_version: str) -> Request:
-    """What to ask a model for this request. The same request gives the same prompt.
+    """Build the prompt for a request. The same request gives the same prompt.
 
-    Nobody's id is in it: a model needs none.
+    It contains no ids of people.
     """
     return Request(
         inputs=(_inputs(request, prompt_version),),
@@ -48,20 +48,20 @@ def prompt_for(request: RewriteRequest, prompt_version: str) -> Request:
         schema=SCHEMA,
         schema_name="rewrite",
         max_output_tokens=MAX_OUTPUT_TOKENS,
-        # One housemate must never read what was written for another, whatever a provider mixes up.
+        # Detects provider mix-ups: a housemate must never read a message for another.
         wants_echo=True,
     )
 
 
 @cache
 def prompt_versions() -> frozenset[str]:
-    """The versions that the package has."""
+    """Return the versions in the package."""
     return frozenset(entry.name for entry in _FOLDER.iterdir() if entry.is_dir())
 
 
 @cache
 def instructions_for(prompt_version: str, target_locale: str) -> str:
-    """What all messages of a version and a target language have in common."""
+    """Return the instructions for a version and target language."""
     return _fill(_read(prompt_version, "instructions.md"), target_locale=target_locale)
 
 
@@ -84,9 +84,9 @@ def _inputs(request: RewriteRequest, prompt_version: str) -> str:
 
 
 def as_data(text: str) -> str:
-    """*text* as a JSON string that cannot close the marks around it.
+    """Return *text* as a JSON string that cannot close the surrounding marks.
 
-    Angle brackets are escaped, and so is what cannot be seen: instructions can hide in it.
+    Angle brackets and invisible characters, which can hide instructions, are escaped.
     """
     data = json.dumps(text, ensure_ascii=False)
     if not data.isprintable():
@@ -99,7 +99,7 @@ def _escaped(letter: str) -> str:
 
 
 def _fill(template: str, **values: str) -> str:
-    """The template with its places filled, in one go: what is filled in is not looked at again."""
+    """Fill the template in one pass: inserted text is not expanded again."""
     return re.sub(r"\{(\w+)\}", lambda place: values[place[1]], template)
 
 

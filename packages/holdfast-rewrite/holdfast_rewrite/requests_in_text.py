@@ -11,20 +11,20 @@ _QUESTION_MARKS = "?\uff1f\u061f"
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """What a text wants."""
+    """The requests in a text."""
 
     has_request: bool = False
     has_boundary: bool = False
     has_concern: bool = False
     has_question: bool = False
-    # It asks for an answer in so many words: "what did you mean", "I am not sure whether".
+    # It explicitly asks for an answer: "what did you mean", "I am not sure whether".
     is_clarifying: bool = False
-    # It takes a request back: "you don't have to turn it down". "No need to reply" does not.
+    # It withdraws a request: "you don't have to turn it down". "No need to reply" does not.
     is_negated_request: bool = False
 
 
 def asks_of(text: str, reading: Reading) -> Asks:
-    """What a text wants, by what the rules of its language read in it."""
+    """Return the requests that the rules of the language find in a text."""
     withdrawn = bool(reading.section("intent.withdrawn").hits)
     has_request = _has_request(reading)
     question = reading.section("intent.question")
@@ -39,7 +39,7 @@ def asks_of(text: str, reading: Reading) -> Asks:
 
 
 def _has_request(reading: Reading) -> bool:
-    """Whether something is asked for outside of what takes it back."""
+    """Return whether there is a request outside of withdrawals."""
     asked = reading.section("intent.request").hits
     taken_back = [reading.clause(hit) for hit in reading.section("intent.withdrawn").hits]
     return any(all(not start <= hit.start < end for start, end in taken_back) for hit in asked)

@@ -1,4 +1,4 @@
-"""Rewrites: the complaint rewrite on one Holdfast, wired together on one screen."""
+"""Rewrites: the complaint rewrite of one Holdfast application."""
 
 from __future__ import annotations
 
@@ -83,12 +83,13 @@ class Rewrites(RewriteExtension):
         """Declare the job type and the orchestrator's run."""
         self.hf = hf = app
         directory, classifier, detector = self._given
-        # Reads a tag before there is a message: one would be stored, and then have no locale.
+        # Load the language registry now: a failure after storing a message would leave it without a
+        # locale.
         normalize(DEFAULT)
         self.routes = Routes(hf.settings)
         self.detector = detector or _local_detector()
         self.directory = directory or SqlDirectory(hf)
-        # Who else wants a rewrite submits a message: only the orchestrator has the permission.
+        # Only the orchestrator may enqueue rewrites; other code submits messages.
         producer = Producer("rewrites.submit(…)")
         self.orchestrator = Orchestrator(
             hf,
@@ -128,7 +129,7 @@ class Rewrites(RewriteExtension):
         tasks[BATCH_SUBMITTER] = tasks[SUBMITTER]
         tasks[BATCH_COLLECTOR] = tasks[COLLECTOR]
 
-    # -- for servers that take messages in
+    # -- submitting
 
     def submit(self, submission: Submission) -> Answer:
         """Submit one message. It is queued, or failed without a reason."""
@@ -138,7 +139,7 @@ class Rewrites(RewriteExtension):
         """Submit any number of messages; each has its own answer."""
         return self.orchestrator.submit_many(submissions)
 
-    # -- for those who sent and those who receive
+    # -- for senders and recipients
 
     def find_sent(self, rewrite_request_id: str, *, home_id: str, user_id: str) -> show.Sent:
         """Return a rewrite for its sender, with the text once it is revealed."""
@@ -170,7 +171,7 @@ class Rewrites(RewriteExtension):
 
 
 def _local_detector() -> Detector:
-    """The local one, if it is installed: every message would be taken for an unknown language."""
+    """Return the local detector. If it is not installed, every language would be unknown."""
     found = local_detector()
     found.check_extra()
     return found

@@ -1,7 +1,7 @@
-"""The router: a table decides where a request goes, and nothing else does. Pure.
+"""The router: selects the route of a request from a table. Pure.
 
-It sees surface, strength, languages and versions; never a text, a preference, a role or a feeling.
-Where no row takes a request there is no route: nobody falls back to another.
+Its input is surface, strength, languages and versions; never text, preferences, roles or feelings.
+Without a matching row there is no route and no fallback.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NoRoute(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class RouteRequest:
-    """RoutingRequestV1: all that decides where a request goes."""
+    """RoutingRequestV1: the input of the routing decision."""
 
     task: str
     surface: Surface
@@ -40,7 +40,7 @@ class RouteRequest:
 
 
 class Routes:
-    """The routing table of a deployment, checked when it is made: ConfigError names every fault."""
+    """The routing table of a deployment. Construction raises ConfigError with every problem."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -52,7 +52,7 @@ class Routes:
             raise ConfigError("The routes of the rewrite cannot be used: " + "; ".join(problems))
 
     def decide(self, request: RouteRequest) -> dict[str, Any]:
-        """RoutingDecisionV1 for *request*, which is also the route of its job. Raises NoRoute."""
+        """Return RoutingDecisionV1 for *request*, also the route of its job. Raises NoRoute."""
         _check(request)
         row = next((row for row in self._rows if _takes(row, request)), None)
         if row is None:
@@ -79,7 +79,7 @@ class Routes:
 
     @property
     def classifier(self) -> Route | None:
-        """Where messages are classified by a model; None where no model does."""
+        """Return the route of the model classifier; None without one."""
         return classifier_route(self._settings)
 
     def _faults(self) -> list[str]:
@@ -119,7 +119,7 @@ class Routes:
 
 
 def classifier_route(settings: Settings) -> Route | None:
-    """Where the settings have messages classified by a model; None where no model does."""
+    """Return the route of the model classifier in the settings; None without one."""
     said = settings.rewrite.classifier_route
     if said.provider is None or said.adapter_kind is None or said.model is None:
         return None
@@ -133,14 +133,14 @@ def classifier_route(settings: Settings) -> Route | None:
 
 
 def _base_url(settings: Settings, provider: str) -> str | None:
-    """The provider's address where it is not the usual one."""
+    """Return the provider's address if it is not the default."""
     address = settings.providers[provider].base_url
     usual = BUILT_IN_PROVIDERS.get(provider)
     return None if usual is not None and usual.base_url == address else address
 
 
 def _check(request: RouteRequest) -> None:
-    """The router's own checklist: it takes nothing on trust."""
+    """Check the decision again before it is used."""
     faults = []
     if request.task != JOB_TYPE:
         faults.append("task")
@@ -178,7 +178,7 @@ def _meet(sources: tuple[str, ...], targets: tuple[str, ...]) -> bool:
 
 
 def _never_chosen(rows: Iterable[RouteSettings]) -> list[str]:
-    """Rows that stand below one that takes all they would."""
+    """Return rows that an earlier row shadows."""
     found, above = [], list[RouteSettings]()
     for at, row in enumerate(rows, 1):
         for before, other in enumerate(above, 1):
@@ -190,7 +190,7 @@ def _never_chosen(rows: Iterable[RouteSettings]) -> list[str]:
 
 
 def _covers(one: RouteSettings, other: RouteSettings) -> bool:
-    """Whether *one* takes whatever *other* would."""
+    """Return whether *one* matches everything that *other* would."""
     return (
         set(one.surfaces) >= set(other.surfaces)
         and one.high_quality >= other.high_quality

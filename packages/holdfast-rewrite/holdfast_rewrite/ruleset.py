@@ -1,4 +1,4 @@
-"""Rules: what the words of a language say about topic, intent and tone, read from ``rules/``."""
+"""Rules for topic, intent and tone of a language, loaded from ``rules/``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from holdfast_rewrite.phrase_matcher import Found, Part, Phrases, parse
 
 LOCALES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt")
 
-# Two sides of which a request may want one.
+# Opposites of which a request may want one.
 PAIRS = (("louder", "quieter"), ("open", "closed"), ("on", "off"))
-# What tells topic, intent and tone of a message; the other sections compare two texts.
+# Sections for topic, intent and tone of a message; the other sections compare two texts.
 _READ = (
     *(f"topics.{topic.value}" for topic in Topic),
     *(f"intent.{name}" for name in ("request", "boundary", "concern", "question", "withdrawn")),
     *(f"tone.{name}" for name in ("sharp", "intense")),
 )
-# What a file holds: sections of phrases, weak phrases, and those inside which neither counts.
+# The content of a file: sections of phrases, weak phrases, and exceptions to both.
 SECTIONS = (
     *_READ,
     "tone.demand",
@@ -36,18 +36,18 @@ _TOP = frozenset(
     {"version", "locale", "openers", "contrast", "fillers", "topics", "intent", "tone", "polarity"}
 )
 _CONTRAST = "contrast"
-# In a hurry people write dont and jai.
+# People also write dont and jai.
 _APOSTROPHE = re.compile(r"([^\W_]+)'([^\W_]+\*?)")
 _SENTENCE_END = re.compile(r"[.!?…;:\n]")
 
 
 class BadRules(ValueError):
-    """A file of rules that cannot be used; the message names the file and the section."""
+    """A rules file is invalid; the message names the file and the section."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a section found: how many different phrases, how many weak ones, and where."""
+    """The matches of a section: the number of distinct phrases and weak phrases, and positions."""
 
     strong: int
     weak: int
@@ -58,7 +58,7 @@ class Evidence:
         return 2 * self.strong + self.weak
 
     def between(self, start: int, end: int) -> list[Found]:
-        """What begins between two places of the text."""
+        """Return the matches that begin between two positions."""
         return [hit for hit in self.hits if start <= hit.start < end]
 
 
@@ -67,13 +67,13 @@ NOTHING = Evidence(0, 0, ())
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A text as the rules of one language see it."""
+    """The matches of one language's rules in a text."""
 
     normalized: str
     sections: Mapping[str, Evidence]
-    # Where "but" and its like stand.
+    # The positions of "but" and similar words.
     contrasts: tuple[int, ...]
-    # Words of the language that say nothing by themselves.
+    # Words of the language without meaning of their own.
     fillers: frozenset[str] = frozenset()
 
     def section(self, section: str) -> Evidence:
@@ -81,11 +81,11 @@ class Reading:
 
     @property
     def weight(self) -> int:
-        """How much the rules found of topic, intent and tone."""
+        """Return how much evidence there is for topic, intent and tone."""
         return sum(self.section(section).score for section in _READ)
 
     def clause(self, hit: Found) -> tuple[int, int]:
-        """The part of the text around *hit*: its sentence, cut at every "but"."""
+        """Return the clause around *hit*: its sentence, split at every "but"."""
         ends = (found.end() for found in _SENTENCE_END.finditer(self.normalized))
         edges = sorted({*ends, *self.contrasts})
         start = max((edge for edge in edges if edge <= hit.start), default=0)
@@ -97,7 +97,7 @@ class Rules:
     """The rules of one language."""
 
     def __init__(self, document: Mapping[str, Any], *, locale: str) -> None:
-        """Raises BadRules."""
+        """Build the rules. Raises BadRules."""
         try:
             if document["locale"] != locale or set(document) != _TOP:
                 raise BadRules(f"rules/{locale}.toml: the keys must be {', '.join(sorted(_TOP))}.")
@@ -109,11 +109,11 @@ class Rules:
 
     @staticmethod
     def for_locale(locale: str) -> Rules | None:
-        """The rules of a language, read once; None where there are none."""
+        """Return the rules of a language, cached; None if there are none."""
         return _packaged(locale) if locale in LOCALES else None
 
     def read(self, text: str) -> Reading:
-        """What the rules find in a text."""
+        """Apply the rules to a text."""
         normalized = normalize_text(text)
         found: dict[str, list[Found]] = {}
         for hit in self._phrases.find(normalized):
@@ -136,7 +136,7 @@ def _evidence(
     outer = [
         hit for hit in strong if not any(hit.lies_in(other) for other in strong if other != hit)
     ]
-    # A weak word inside a phrase that counts already adds nothing.
+    # A weak word inside a matched phrase adds nothing.
     weak = [hit for hit in weak if not any(map(hit.lies_in, (*shields, *strong)))]
     return Evidence(_different(normalized, outer), _different(normalized, weak), (*strong, *weak))
 

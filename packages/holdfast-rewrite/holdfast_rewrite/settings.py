@@ -26,7 +26,7 @@ from holdfast_llm.settings import batch_runs
 MODES = ("batch", "async")
 CLASSIFIERS = ("local", "llm")
 SURFACES = ("weekly_harmony", "direct_message", "other")
-# Names that messages also come with, and the one that is kept.
+# Alternative surface names, and the stored ones.
 ALSO_CALLED = {"weekly_feedback": "weekly_harmony"}
 
 _MODEL = text("a model's name", re.compile(r"[^\s*]{1,200}"))
@@ -167,7 +167,7 @@ def _keep_one_name(section: RouteSettings | RewriteSettings) -> None:
 
 
 def unknown_providers(rewrite: RewriteSettings, known: Collection[str]) -> list[str]:
-    """The routes to providers that nobody declares."""
+    """Return the routes to undeclared providers."""
     named = [
         (f"rewrite.routes {at}: provider", row.provider) for at, row in enumerate(rewrite.routes, 1)
     ]

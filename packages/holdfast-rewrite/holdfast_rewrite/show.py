@@ -1,8 +1,7 @@
-"""Show: what the sender, the recipient and an operator may see of a rewrite.
+"""Views of a rewrite for the sender, the recipient and operators.
 
-The sender sees how it stands, and the rewrite once its time has come; never the original again. The
-recipient sees the rewrite and nothing else. An operator sees everything that is on record, and no
-text.
+The sender sees the status and, once revealed, the rewrite; never the original again. The recipient
+sees only the rewrite. Operators see all records without text.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _DOCUMENTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A rewrite as its sender sees it. *status* is queued, processing or how it ended."""
+    """A rewrite as its sender sees it. *status* is queued, processing or a final status."""
 
     rewrite_request_id: str
     status: str
@@ -60,7 +59,7 @@ class Received:
 
 
 def find_sent(store: Store, rewrite_request_id: str, *, home_id: str, user_id: str) -> Sent:
-    """How a rewrite stands, for its sender. Raises RewriteNotFound for everybody else."""
+    """Return the status of a rewrite for its sender. Raises RewriteNotFound for other people."""
     ids = _read_ids(rewrite_request_id=rewrite_request_id, home_id=home_id, user_id=user_id)
     found = {"id": ids["rewrite_request_id"], "org_id": ids["home_id"], "user_id": ids["user_id"]}
     row = store.read(lambda tx: tx.maybe(SQL.find_sent, **found))
@@ -72,7 +71,7 @@ def find_sent(store: Store, rewrite_request_id: str, *, home_id: str, user_id: s
 def list_sent(
     store: Store, *, home_id: str, user_id: str, limit: int = 50, before: str = NEWEST
 ) -> list[Sent]:
-    """What somebody sent in a home, newest first; *before* an id is the next page."""
+    """List what a person sent in a home, newest first; pass *before* an id for the next page."""
     ids = _read_page(limit, home_id=home_id, user_id=user_id, before=before)
     params = {"org_id": ids["home_id"], "user_id": ids["user_id"], "before": ids["before"]}
     return [
@@ -83,9 +82,9 @@ def list_sent(
 def list_received(
     store: Store, *, home_id: str, user_id: str, limit: int = 50, before: str = NEWEST
 ) -> list[Received]:
-    """The rewrites for somebody of a home, newest first; *before* an id is the next page.
+    """List the rewrites for a member of a home, newest first; *before* an id is the next page.
 
-    Who is meant was fixed when the message came: whoever joins later reads nothing of before.
+    The recipient was fixed when the message arrived: later members do not see it.
     """
     ids = _read_page(limit, home_id=home_id, user_id=user_id, before=before)
     params = {
@@ -103,9 +102,9 @@ def list_received(
 
 
 def find_record(context: OperatorContext, rewrite_request_id: str) -> dict[str, Any]:
-    """Everything on record of a rewrite, with its events and without any text. For operators.
+    """Return all records of a rewrite with its events and without text. For operators.
 
-    It begins with the job record, field by field as the contract of the queue names them.
+    It begins with the job record, with the field names of the queue's contract.
     """
     request_id = _read_ids(rewrite_request_id=rewrite_request_id)["rewrite_request_id"]
     subject = f"rewrite:{request_id}"
@@ -153,7 +152,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _read_page(limit: int, **given: str) -> dict[str, str]:
-    # Without a bound one database would send everything, and the other an error.
+    # Without a bound, one database would return everything and the other an error.
     if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
         raise InvalidRewrite({"limit": f"must be from 1 to {LONGEST_PAGE}"})
     return _read_ids(**given)

@@ -1,6 +1,6 @@
--- Statements of what people may see. The home and the person are in every one but the operator's.
+-- Statements of the views. All but the operator's filter by home and person.
 
--- find_sent :maybe — how a sender's rewrite stands; its text once the sender may read it
+-- find_sent :maybe — the status of a sender's rewrite; its text once revealed
 SELECT status.rewrite_request_id, status.status, status.created_at, status.completed_at,
        status.sender_reveal_at, status.has_failed, output.rewritten_text, output.output_language
 FROM holdfast.rewrite_status AS status
@@ -10,7 +10,7 @@ LEFT JOIN holdfast.rewrite_output AS output
 WHERE status.org_id = :org_id AND status.rewrite_request_id = :id
   AND status.sender_user_id = :user_id;
 
--- list_sent :many — the same for a sender's latest
+-- list_sent :many — the same for a sender's latest rewrites
 SELECT status.rewrite_request_id, status.status, status.created_at, status.completed_at,
        status.sender_reveal_at, status.has_failed, output.rewritten_text, output.output_language
 FROM holdfast.rewrite_status AS status
@@ -22,7 +22,7 @@ WHERE status.org_id = :org_id AND status.sender_user_id = :user_id
 ORDER BY status.rewrite_request_id DESC
 LIMIT :limit;
 
--- list_received :many — the rewrites that somebody may read: those whose snapshot names them
+-- list_received :many — the rewrites whose snapshot names the person as recipient
 SELECT output.rewrite_request_id, output.rewritten_text, output.output_language
 FROM holdfast.rewrite_request AS request
 JOIN holdfast.recipient_snapshot AS snapshot
@@ -38,7 +38,7 @@ WHERE request.org_id = :org_id AND request.recipient_user_id = :user_id
 ORDER BY request.rewrite_request_id DESC
 LIMIT :limit;
 
--- find_record :maybe — crosses tenants: the job record of the contract first, then all else on record; no text
+-- find_record :maybe — crosses tenants: the job record of the contract, then other records; no text
 SELECT request.job_id, request.rewrite_request_id, 'complaint_rewrite' AS task, request.surface,
        request.rewrite_strength, job.language_pair, request.recipient_user_id,
        request.recipient_snapshot_id, request.recipient_preference_snapshot_id, request.status,
@@ -69,7 +69,7 @@ LEFT JOIN holdfast.rewrite_output AS output
 WHERE request.rewrite_request_id = :id
   AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id);
 
--- list_told :many — what the audit tells of a rewrite, in order
+-- list_told :many — the audit events of a rewrite, in order
 SELECT name, at, actor_type, actor_id, detail
 FROM holdfast.job_event
 WHERE job_id = :subject_id AND org_id = :org_id

@@ -1,6 +1,6 @@
-"""Retention of texts: an original and a rewrite are each kept for as long as is set for their kind.
+"""Retention of texts: originals and rewrites have separate retention periods.
 
-Only requests that have ended lose their original. The pass is bounded, and safe to run twice.
+Only requests that have ended lose their original. The pass is bounded and idempotent.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _DAY_MS = 86_400_000
 
 
 def count_overdue(store: Store, settings: RewriteSettings, *, most: int) -> int:
-    """How many texts are past their time, counted no further than twice *most*."""
+    """Count the expired texts, up to twice *most*."""
     params = _lengths(settings)
     return int(store.read(lambda tx: tx.one(SQL.count_overdue, most=most, **params))["texts"])
 
 
 def forget_once(store: Store, settings: RewriteSettings, *, limit: int) -> int:
-    """Erase texts whose time is over, at most *limit* of both kinds together; how many."""
+    """Erase up to *limit* expired texts of both kinds; return how many."""
     lengths = _lengths(settings)
 
     def work(tx: Tx) -> int:

@@ -1,4 +1,4 @@
-"""How a text sounds whatever its words are. Pure."""
+"""Tone signals that do not depend on words. Pure."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ ANGRY_FACES = frozenset("😠😡🤬👿💢🤮🖕😤😭💀🙄😒")
 
 
 def has_angry_face(text: str) -> bool:
-    """Whether a face or a sign in a text is angry, mocking or sick of somebody."""
+    """Return whether a text contains an angry, mocking or disgusted emoji."""
     return not ANGRY_FACES.isdisjoint(text)

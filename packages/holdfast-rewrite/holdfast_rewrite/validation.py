@@ -22,11 +22,11 @@ from holdfast_rewrite.enums import (
 )
 from holdfast_rewrite.failure import InvalidRewrite
 
-# A character that is composed of several is composed of four at the most.
+# A composed character has at most four code points.
 _MOST_COMPOSED = 4
-# What a frontend calls the weather of a message: a word of its own, not a text.
+# The frontend's name for the mood of a message: one word, not a text.
 _EMOTION = re.compile(r"[a-z][a-z_]{0,39}")
-# Letters by their category that show nothing or are a symbol: Hangul fillers, the sign for "info".
+# Characters in a letter category that are invisible or symbols: Hangul fillers, the "info" sign.
 _NO_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2139")
 
 
@@ -50,9 +50,9 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What whoever submitted learns: the request's id, its job's, and whether it failed.
+    """The answer to a submission: the ids of the request and its job, and whether it failed.
 
-    A request that is queued and has no job yet is taken up again by the next run.
+    A queued request without a job is continued by the next run.
     """
 
     rewrite_request_id: str
@@ -62,7 +62,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A submission whose every field is sound; the surface is None where the word is unknown."""
+    """A validated submission; the surface is None if the word is unknown."""
 
     home_id: str
     sender_user_id: str
@@ -77,7 +77,7 @@ class Given:
 
 
 def read_submission(submission: Submission, *, now: datetime, place: str = "") -> Given:
-    """The submission with every field checked. Raises InvalidRewrite with all that are wrong."""
+    """Validate all fields of a submission. Raises InvalidRewrite with every invalid one."""
     errors: dict[str, str] = {}
     ids = [
         validation.uuid(name, getattr(submission, name), errors)
@@ -112,7 +112,7 @@ def read_submission(submission: Submission, *, now: datetime, place: str = "") -
 def refusal_of(
     submission: Given, household: Household | None, surfaces: Collection[str]
 ) -> FailureCode | None:
-    """Why this may not be rewritten; None where it may. No household: the directory failed."""
+    """Return why this may not be rewritten; None if it may. No household: the directory failed."""
     if submission.surface is None or submission.surface not in surfaces:
         return FailureCode.SURFACE_NOT_ALLOWED
     if submission.sender_user_id == submission.recipient_user_id:
@@ -132,7 +132,7 @@ def refusal_of(
 
 
 def has_words(text: str) -> bool:
-    """Whether there is a letter in it: emoji, blanks, digits and what is not seen say nothing."""
+    """Return whether the text has a letter, not only emoji, digits or invisible characters."""
     return any(
         unicodedata.category(character)[0] == "L" and character not in _NO_LETTERS
         for character in text
@@ -140,15 +140,15 @@ def has_words(text: str) -> bool:
 
 
 def is_too_long(text: str) -> bool:
-    """Whether it has more characters than a message may, however they are composed."""
-    # Composing is slow for a text made to be slow; one this long is too long in any form.
+    """Return whether the text exceeds the maximum length, however it is composed."""
+    # Normalization can be slow on hostile input; a text this long is too long in any form.
     if len(text) > LONGEST_MESSAGE * _MOST_COMPOSED:
         return True
     return len(unicodedata.normalize("NFC", text)) > LONGEST_MESSAGE
 
 
 def is_sound(household: object) -> bool:
-    """Whether a directory that is not ours answered in its type."""
+    """Return whether an application's directory answered with valid types."""
     if not isinstance(household, Household):
         return False
     members = [household.sender, household.recipient]
@@ -171,7 +171,7 @@ def _is_member(member: object) -> bool:
 
 
 def _is_storable(text: object) -> bool:
-    """Whether it is text that every database takes: one that is not would fail its company, too."""
+    """Return whether all databases can store the text; if not, the whole group would fail."""
     errors: dict[str, str] = {}
     _check_text("", text, errors)
     return not errors
@@ -197,10 +197,10 @@ def _read_surface(word: str) -> Surface | None:
 
 
 def _read_week(start: object, now: datetime, errors: dict[str, str]) -> tuple[int, int]:
-    """The ISO week that a message counts in.
+    """Return the ISO week that a message counts in.
 
-    A sender has one full reframe a week, so a week cannot be chosen freely: only this one, or the
-    last one for feedback that comes late.
+    A sender has one full reframe a week, so only the current week is allowed, or the last one for
+    late feedback.
     """
     today = now.astimezone(UTC).date()
     monday = today - timedelta(days=today.weekday())

@@ -1,4 +1,4 @@
-"""I11, I39 to I41 and a part of I49: rewrites, their jobs, and where their texts lie."""
+"""I11, I39 to I41 and a part of I49: rewrites, their jobs, and where their texts are stored."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from holdfast.store import Statements
 
 SQL = Statements("holdfast_rewrite", "verify.sql")
 
-# The orchestrator's run comes every minute; after so long it is certain that it does not come.
+# The orchestrator runs every minute; after this time it is certainly not running.
 PATIENCE = timedelta(hours=1)
-# A shorter text may stand anywhere by chance.
+# A shorter text may occur anywhere by chance.
 SHORTEST_TEXT = 12
 
 

@@ -27,7 +27,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR output.org_id = :org_id)
        OR output.output_language <> request.target_locale
        OR output.target_locale <> request.target_locale);
 
--- find_parted :many — I39, crosses tenants: a request stands where its job stands
+-- find_parted :many — I39, crosses tenants: a request has the state of its job
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
        'it is ' || request.status || ', its job ' || coalesce(job.state, 'gone') AS detail
 FROM holdfast.rewrite_request AS request
@@ -63,8 +63,8 @@ WHERE job.job_type = 'complaint_rewrite'
        OR job.unit_key IS DISTINCT FROM CAST(request.rewrite_request_id AS text) || ':'
                                         || CAST(request.recipient_user_id AS text));
 
--- find_wrong_snapshots :many — I39, crosses tenants: the snapshots of a request are there, and name its recipient
--- Erasing a person takes the preferences, and the request says so.
+-- find_wrong_snapshots :many — I39, crosses tenants: a request's snapshots name its recipient
+-- Erasing a person deletes the preferences, and the request records that.
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
        CASE WHEN request.recipient_snapshot_id IS NOT NULL AND snapshot.org_id IS NULL
             THEN 'its recipient snapshot is missing'
@@ -101,7 +101,7 @@ LEFT JOIN holdfast.rewrite_message AS message
 WHERE request.rewrite_request IS NOT NULL
   AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id);
 
--- find_left :many — I40, crosses tenants: a request that nobody goes on with, or whose end nobody told
+-- find_left :many — I40, crosses tenants: an abandoned request, or one whose end is not audited
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
        CASE WHEN request.concluded_at IS NULL AND request.status IN ('completed', 'failed', 'canceled')
             THEN 'it has ended, and the orchestrator has not said so'
@@ -113,7 +113,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
        OR (request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
            AND request.created_at < CAST(:left_since AS {instant})));
 
--- find_untimely :many — I40, crosses tenants: a sender may read a rewrite that is completed, and not before
+-- find_untimely :many — I40, crosses tenants: a sender may read a rewrite only once it is completed
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
        'its sender may read it before it was completed' AS detail
 FROM holdfast.rewrite_request AS request
@@ -132,7 +132,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
   AND request.erased_at IS NOT NULL
   AND (request.rewrite_request IS NOT NULL OR message.original_text IS NOT NULL);
 
--- list_told :many — I41, crosses tenants: texts beside what is told of their jobs
+-- list_told :many — I41, crosses tenants: texts beside the audit events of their jobs
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
        message.original_text, output.rewritten_text, told.place, told.words
 FROM holdfast.rewrite_request AS request
@@ -158,7 +158,7 @@ JOIN (
 ) AS told ON told.org_id = request.org_id AND told.job_id = request.job_id
 WHERE CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id;
 
--- list_told_of_requests :many — I41, crosses tenants: texts beside what the audit tells of the requests themselves
+-- list_told_of_requests :many — I41, crosses tenants: texts beside the audit events of the requests
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
        message.original_text, output.rewritten_text, 'its audit' AS place,
        CAST(event.detail AS text) AS words

@@ -1,5 +1,6 @@
-"""The work of a rewrite job: its text is loaded, asked about, judged and handed on. It writes
-nothing and keeps nothing.
+"""The work of a rewrite job: loads the text, builds the prompt and validates the answer.
+
+It writes and stores nothing.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ SQL = Statements("holdfast_rewrite", "work.sql")
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A job that cannot be worked on, and why."""
+    """A job that cannot be executed, and why."""
 
     error: Permanent
 
 
 @dataclass(frozen=True, slots=True)
 class Reusable:
-    """A job beside the output of an identical request that was completed before it."""
+    """A job with the output of an identical, completed request."""
 
     payload: JobPayload
     rewrite_request_id: str
@@ -47,15 +48,15 @@ class Reusable:
 
 @dataclass(frozen=True, slots=True)
 class RewriteWork:
-    """Asks for one rewrite and judges what comes back; in a batch and in a call alike."""
+    """Requests and validates one rewrite, in a batch or in a direct call."""
 
     detector: Detector
     clock: Clock
 
     def load(self, tx: Tx, items: Sequence[Item]) -> Mapping[str, JobPayload | Reusable | Unfit]:
-        """The payloads of these jobs, in one read. What is wrong with one is that one's alone.
+        """Load the payloads of these jobs in one read. An error affects only its own job.
 
-        Where a route lets outputs be used again, those of identical requests are read as well.
+        If a route allows reuse, outputs of identical requests are loaded as well.
         """
         asked = [{"org_id": item.org_id, "job_id": item.job_id} for item in items]
         rows = {str(row["job_id"]): row for row in tx.many(SQL.load_requests, items=asked)}
@@ -63,24 +64,24 @@ class RewriteWork:
         return {**loaded, **_reusable(tx, loaded)}
 
     def reuse(self, item: Item) -> ResultWithRows | None:
-        """The output of an identical request, if the judge passes it for this one as well."""
+        """Return the output of an identical request, if it passes validation for this one."""
         if not isinstance(item.loaded, Reusable):
             return None
         earlier = item.loaded
         try:
             kept = self._judged(item, earlier.rewritten_text, earlier.output_language)
         except Permanent:
-            # What no longer passes is made anew.
+            # An output that no longer passes is requested again.
             return None
         return ResultWithRows({**kept.result, "reused_from": earlier.rewrite_request_id}, kept.rows)
 
     def request(self, item: Item) -> Request:
-        """What to ask: the prompt of the route's version, around the text of this request."""
+        """Build the prompt of the route's version with the text of this request."""
         return prompt_for(payload_of(item).rewrite_request, item.route.prompt_version)
 
     def accept(self, item: Item, reply: Reply) -> ResultWithRows:
-        """The output to store if the judge lets it pass. Raises OutputRejected with codes only."""
-        # What is counted, judged and stored is one text, whoever composed its characters.
+        """Return the output to store if it passes. Raises OutputRejected with codes only."""
+        # Count, validate and store the same normalized text.
         text = unicodedata.normalize("NFC", str(reply.data["rewritten_text"]))
         return self._judged(item, text, str(reply.data["output_language"]))
 
@@ -104,7 +105,7 @@ class RewriteWork:
 
 
 def payload_of(item: Item) -> JobPayload:
-    """The payload that was loaded for an item. Raises why there is none."""
+    """Return the payload loaded for an item, or raise why there is none."""
     if isinstance(item.loaded, Unfit):
         raise item.loaded.error
     if isinstance(item.loaded, Reusable):
@@ -122,7 +123,7 @@ def _reusable(tx: Tx, loaded: Mapping[str, JobPayload | Unfit]) -> dict[str, Reu
     if not eligible:
         return {}
     asked = [{"org_id": one.home_id, "job_id": job_id} for job_id, one in eligible.items()]
-    # The latest of them: the rows come oldest first.
+    # The latest of them: the rows are sorted oldest first.
     return {
         str(row["job_id"]): Reusable(
             eligible[str(row["job_id"])],
@@ -142,12 +143,12 @@ def _payload(item: Item, row: Row | None) -> JobPayload | Unfit:
     except Permanent as error:
         return Unfit(error)
     except (BadRewrite, ValueError):
-        # What a hand wrote there; the message of the error may quote it.
+        # The row was edited by hand; the error's message may quote it.
         return Unfit(RequestUnfit(code="unreadable"))
 
 
 def _assemble(item: Item, row: Row) -> JobPayload:
-    """The whole payload, once the job's ids, its row and its stored request say the same."""
+    """Assemble the payload if the job's ids, its row and its stored request agree."""
     stored = RowPayload.read({name: row[name] for name in RowPayload.__dataclass_fields__})
     if RowPayload.read(item.payload) != stored or item.unit_key != stored.unit_key:
         raise RequestUnfit(code="other_ids")

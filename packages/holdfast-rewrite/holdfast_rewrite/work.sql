@@ -1,4 +1,4 @@
--- Statements of the work itself: what jobs are made of, and what they become.
+-- Statements of the work: inputs and outputs of jobs.
 
 -- load_requests :many — crosses tenants: a page of jobs with their requests, in one read
 SELECT job.id AS job_id, job.state AS status, job.attempt_count, job.max_attempts,
@@ -13,8 +13,8 @@ JOIN holdfast.job AS job ON job.org_id = items.org_id AND job.id = items.job_id
 JOIN holdfast.rewrite_request AS request
   ON request.org_id = items.org_id AND request.job_id = items.job_id;
 
--- find_reusable :many — crosses tenants: outputs of identical requests by the same people, oldest first
--- The decision is compared as a whole: another model, prompt or version is another request.
+-- find_reusable :many — crosses tenants: outputs of identical requests, oldest first
+-- The whole decision is compared: another model, prompt or version is another request.
 SELECT items.job_id, earlier.rewrite_request_id, output.rewritten_text, output.output_language
 FROM {rows items: org_id uuid, job_id uuid}
 JOIN holdfast.rewrite_request AS request
@@ -29,7 +29,7 @@ JOIN holdfast.rewrite_output AS output
  AND output.recipient_user_id = request.recipient_user_id AND output.erased_at IS NULL
 ORDER BY earlier.rewrite_request_id;
 
--- insert_outputs :affected — crosses tenants: what jobs became, in the transaction that completes them
+-- insert_outputs :affected — crosses tenants: outputs, in the transaction that completes the jobs
 INSERT INTO holdfast.rewrite_output
     (org_id, rewrite_request_id, recipient_user_id, rewritten_text, output_language, target_locale,
      provider, model, prompt_version, policy_version, lexicon_version, eval_result, created_at)
