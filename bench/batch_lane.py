@@ -1,15 +1,15 @@
-"""What the batch lane takes, in memory and time, on both databases, against the simulator.
+"""Measure memory and time of batch processing on both databases, against the simulator.
 
     python bench/batch_lane.py [--items 50000] [--only sqlite|postgres]
 
-1. Submit and collect one batch of so many items with 3 KiB results: seconds, items a second, and
-   how much more memory than the idle process each needs. The provider is a process of its own.
-2. The same data by hand: every line parsed, and four bulk writes a group of 500 (the job, the
-   item, one event, one entry of the ledger) without rules, audit, leases or checks. The
-   collector's rate is told as a part of that.
-3. Two collectors share two batches; every item is done once.
+1. Submit and collect one batch with 3 KiB results: seconds, items per second, and memory above
+   the idle process. The provider is a separate process.
+2. The same data by hand: every line parsed, and four bulk writes per group of 500 (the job, the
+   item, one event, one ledger entry) without rules, audit, leases or checks. The collector's
+   rate is given as a share of that.
+3. Two collectors share two batches; every item is processed once.
 
-Read the ratios: absolute figures mean nothing elsewhere.
+Compare the ratios: absolute figures depend on the machine.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ GROUP = 500
 
 
 class Rewrite:
-    """One person's text, and an answer of 3 KiB that is checked."""
+    """One person's text, and a validated answer of 3 KiB."""
 
     def request(self, item: Item) -> Request:
         return Request((item.payload["text"],), "Say it kindly.", schema=SCHEMA)
@@ -103,11 +103,11 @@ def application(url: str, origin: str, most: int) -> Holdfast:
     return hf
 
 
-# -- the parts, each in a process of its own
+# -- the parts, each in a separate process
 
 
 def provide() -> None:
-    """The provider, until nobody reads from it any more."""
+    """Run the provider until its output is closed."""
 
     def respond(ask: Prompt) -> dict[str, str]:
         return {"text": WORDS}
@@ -128,7 +128,7 @@ def fill(url: str, origin: str, items: int) -> None:
 
 
 def perform(url: str, origin: str, name: str, most: int) -> None:
-    """A run until nothing is left, and what it took."""
+    """Perform a run until nothing is left, and return its measurements."""
     hf = application(url, origin, most)
     hf.store.read(lambda tx: tx.one(_statement("SELECT count(*) AS jobs FROM holdfast.job")))
     idle = _memory("VmRSS")
@@ -161,7 +161,7 @@ def _statement(text: str) -> Statement:
 
 
 def by_hand(url: str, items: int) -> float:
-    """The same lines parsed, and the same number of rows written in bulk, without any rule."""
+    """Parse the same lines and write the same number of rows in bulk, without any rule."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results.jsonl"
         body = json.dumps({"text": WORDS, "rid": "abcdefgh"})
@@ -220,7 +220,7 @@ def _write(connection: Any, mark: str, group: list[tuple[str, str]]) -> None:
 
 
 def _line(number: int, text: str) -> dict[str, Any]:
-    """A result line as the provider writes it."""
+    """Return a result line as the provider writes it."""
     usage = {"input_tokens": 100, "output_tokens": 750, "total_tokens": 850}
     output = [{"type": "message", "content": [{"type": "output_text", "text": text}]}]
     body = {"id": "resp", "status": "completed", "model": "small", "output": output, "usage": usage}
@@ -260,7 +260,7 @@ def end(child: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def look_now(url: str) -> None:
-    """Let the next pass look at every batch at once, and not in a minute."""
+    """Make every batch due now instead of in a minute."""
     store = open_store(url)
     text = (
         "UPDATE holdfast.provider_batch SET next_at = {now} WHERE state = 'submitted' RETURNING id"
@@ -270,7 +270,7 @@ def look_now(url: str) -> None:
 
 
 def let_it_work(origin: str) -> None:
-    """The simulator executes a batch when it is next asked: that is the provider's time."""
+    """Let the simulator execute a batch, which it does on the next request."""
     asked = urllib.request.Request(
         f"{origin}/openai/v1/batches", headers={"authorization": "Bearer sk-bench-0123456789"}
     )
@@ -279,7 +279,7 @@ def let_it_work(origin: str) -> None:
 
 
 def count(url: str) -> tuple[int, int]:
-    """Completed jobs, and entries of the ledger."""
+    """Count completed jobs and ledger entries."""
     store = open_store(url)
     jobs = "SELECT count(*) AS n FROM holdfast.job WHERE state = 'completed'"
     calls = "SELECT count(*) AS n FROM holdfast.provider_call WHERE kind = 'actual'"

@@ -1,17 +1,17 @@
-"""What fairness costs and what it gives, in one run, on both databases.
+"""Measure cost and effect of fairness, in one run, on both databases.
 
     python bench/fairness.py [--backlog 100000] [--seconds 20] [--rounds 3] [--jobs 20000]
                              [--only wait|drain|queues] [--db sqlite|postgres]
 
-wait    a quiet tenant's wait until its handler starts: beside one tenant with a full backlog, over
-        its wait alone with the same trickle, the same worker and the same handlers (10 to 30 ms);
-        with 20 and with 1,000 quiet tenants. Wanted: p99 at most 2.
-drain   jobs a second of fair claims over claims in the order of created_at, on the same backlog of
-        one noisy and 20 or 1,000 quiet tenants. Wanted: at least 0.9.
-queues  16 worker processes on 50 queues over the same on one queue. Wanted: at least 0.85, and
-        every job run once.
+wait    a quiet tenant's wait until its handler starts, beside one tenant with a full backlog,
+        relative to its wait alone with the same load, worker and handlers (10 to 30 ms); with 20
+        and with 1,000 quiet tenants. Target: p99 at most 2.
+drain   jobs per second of fair claims relative to claims ordered by created_at, on the same
+        backlog of one noisy and 20 or 1,000 quiet tenants. Target: at least 0.9.
+queues  16 worker processes on 50 queues relative to one queue. Target: at least 0.85, and every
+        job executed once.
 
-Read the ratios: absolute figures mean nothing elsewhere. PostgreSQL is a private server with
+Compare the ratios: absolute figures depend on the machine. PostgreSQL is a private server with
 durable commits.
 """
 
@@ -47,14 +47,14 @@ from holdfast.store.query import Statement
 from tests.postgres_server import PostgresServer
 
 PAD = "x" * 150
-# Between half and one and a half times as long: equal ones that began together end together for
-# ever, and a latecomer would wait for that rhythm and not for its turn.
+# Random between 0.5 and 1.5 times the duration: equal handlers that start together would stay in
+# step, and a new job would wait for that rhythm.
 HANDLER_SECONDS = 0.02
 QUEUES = [f"q:bench{number}" for number in range(50)]
 
 
 def make(url: str) -> Holdfast:
-    """The application of every part; a worker process imports this file as a module."""
+    """Build the application; worker processes import this file as a module."""
     hf = Holdfast(settings=Settings(db=url))
     for queue in QUEUES:
         hf.queue(queue)
@@ -83,7 +83,7 @@ if os.environ.get("BENCH_DB"):
 
 @contextmanager
 def worker(url: str, folder: Path, *options: str) -> Iterator[Path]:
-    """A worker in a process of its own, as people run it; gives the file of waits."""
+    """Start a worker process; return the file with the waits."""
     waits = folder / f"waits-{uuid.uuid4().hex}.txt"
     waits.touch()
     command = [sys.executable, "-m", "holdfast", "--app", "fairness:hf", "--db", url, "worker"]
@@ -107,7 +107,7 @@ def percentile(values: list[float], part: float) -> float:
 
 
 def trickle(hf: Holdfast, tenants: list[str], seconds: float, a_second: float) -> None:
-    """One job of one quiet tenant after the other, evenly."""
+    """Enqueue jobs of quiet tenants one after the other, evenly."""
     began, number = time.monotonic(), 0
     while time.monotonic() - began < seconds:
         org_id = tenants[number % len(tenants)]
@@ -125,10 +125,10 @@ def fill(hf: Holdfast, job_type: str, org_id: str, count: int, **options: Any) -
 def measure_wait(
     databases: Databases, tenants: int, backlog: int, seconds: float, rounds: int
 ) -> list[Any]:
-    """The quiet tenants' p50 and p99 in milliseconds, alone and beside a noisy one."""
+    """Return the quiet tenants' p50 and p99 in milliseconds, alone and beside a noisy one."""
     alone, beside = [], []
     for _ in range(rounds):
-        # In turns: the machine's own speed wanders.
+        # Alternating, because the machine's speed varies.
         alone.append(wait_for_start(databases, tenants, 0, seconds))
         beside.append(wait_for_start(databases, tenants, backlog, seconds))
     ratios = [mine[1] / theirs[1] for mine, theirs in zip(beside, alone, strict=True)]
@@ -143,7 +143,7 @@ def measure_wait(
 def wait_for_start(
     databases: Databases, tenants: int, backlog: int, seconds: float
 ) -> tuple[float, float]:
-    """p50 and p99 of the wait of quiet tenants, beside one that has *backlog* jobs waiting."""
+    """Return p50 and p99 of the wait of quiet tenants, beside one with *backlog* waiting jobs."""
     with databases.fresh() as (url, folder):
         hf = make(url)
         if backlog:
@@ -159,7 +159,7 @@ def wait_for_start(
 
 
 class Oldest:
-    """An intake that claims in the order of created_at: what fairness is compared with."""
+    """A fetcher that claims in the order of created_at, for comparison."""
 
     is_over = False
 
@@ -178,7 +178,7 @@ class Oldest:
 
 
 def drain(hf: Holdfast, count: int, fair: bool) -> float:
-    """Jobs a second from the first claim until *count* are run; the rest is given back."""
+    """Return jobs per second from the first claim until *count* are done; release the rest."""
     seen, reached = [0], threading.Event()
 
     def note_event(event: object) -> None:
@@ -201,10 +201,10 @@ def drain(hf: Holdfast, count: int, fair: bool) -> float:
 
 
 def measure_drain(databases: Databases, tenants: int, backlog: int, rounds: int) -> list[Any]:
-    """The whole backlog of one noisy tenant and five jobs of each quiet one, to the last job."""
+    """Drain the backlog of one noisy tenant and five jobs of each quiet one."""
     rates: dict[bool, list[float]] = {True: [], False: []}
     for turn in range(rounds):
-        # In turns, and not always the same one first: the machine's own speed wanders.
+        # Alternating, with a different one first, because the machine's speed varies.
         for fair in (True, False) if turn % 2 else (False, True):
             with databases.fresh() as (url, _):
                 hf = make(url)
@@ -223,7 +223,7 @@ def measure_drain(databases: Databases, tenants: int, backlog: int, rounds: int)
 
 
 def run_processes(databases: Databases, queues: list[str], count: int) -> tuple[float, bool]:
-    """The rate of 16 worker processes, and whether every job was run once."""
+    """Return the rate of 16 worker processes, and whether every job was executed once."""
     with databases.fresh() as (url, folder):
         hf = make(url)
         hf.worker(queues=queues)
@@ -249,13 +249,13 @@ def run_processes(databases: Databases, queues: list[str], count: int) -> tuple[
         )
         hf.close()
         whole = count // len(queues) * len(queues)
-        # From the first tenth to the last: the start of a burst is nobody's pace.
+        # From the first tenth to the end, to exclude the start of the burst.
         first, last = ended[len(ended) // 10], ended[-1]
         return 0.9 * len(ended) / (last - first), len(ended) == whole == started
 
 
 def resume_all(tx: Tx) -> None:
-    """All at once, so that enqueueing is not what is measured."""
+    """Resume all queues at once, to exclude enqueueing from the measurement."""
     go = "UPDATE holdfast.queue SET paused_at = NULL, paused_by = NULL, pause_reason = NULL"
     tx.affected(Statement("go", "affected", "", go, frozenset()))
     tx.affected(FLOW.raise_revision)
@@ -292,7 +292,7 @@ class Databases:
         self._number = 0
 
     def come_to_rest(self, url: str) -> None:
-        """Let the server do now what a bulk load leaves behind: no tenant does that to another."""
+        """Run the server's maintenance after a bulk load now, outside the measurement."""
         if self.server is not None:
             import psycopg
 

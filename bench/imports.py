@@ -1,11 +1,10 @@
-"""What importing costs: modules loaded and processor time, beside Procrastinate in the same run.
+"""Measure import costs: modules and processor time, compared with Procrastinate in the same run.
 
     python bench/imports.py [--rounds 15] [--peer PYTHON]
 
-PYTHON is the interpreter of an environment that has Procrastinate and psycopg; without it only
-Holdfast is measured. Every import is a fresh interpreter, the candidates take turns, and the figure
-is the median. The exit code is 1 if Procrastinate is
-cheaper than `import holdfast`.
+PYTHON is the interpreter of an environment with Procrastinate and psycopg; without it only Holdfast
+is measured. Every import uses a fresh interpreter, the candidates alternate, and the figure is the
+median. The exit code is 1 if Procrastinate is cheaper than `import holdfast`.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ before, began = len(sys.modules), time.process_time()
 {statement}
 print(len(sys.modules) - before, time.process_time() - began)
 """
-# Compiled modules are cached, as in every installation.
+# Bytecode is cached, as in every installation.
 CACHED = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 OURS = ("import holdfast", "from holdfast import Holdfast")
 PEER = "import procrastinate"
 
 
 def measure(python: str, statement: str) -> tuple[int, float]:
-    """Modules and processor milliseconds of one fresh import."""
+    """Measure modules and processor milliseconds of one fresh import."""
     program = PROGRAM.format(path=HERE, statement=statement)
     done = subprocess.run(
         [python, "-c", program], capture_output=True, text=True, check=True, timeout=60, env=CACHED
@@ -44,7 +43,7 @@ def measure(python: str, statement: str) -> tuple[int, float]:
 
 
 def measure_all(rounds: int, peer: str | None) -> dict[str, tuple[int, float]]:
-    # Both in the same interpreter, so that what it loads by itself is the same for both.
+    # The same interpreter for both, so that its own imports are the same.
     python = peer or sys.executable
     statements = (*OURS, PEER) if peer else OURS
     found: dict[str, list[tuple[int, float]]] = {statement: [] for statement in statements}

@@ -1,12 +1,12 @@
-"""What the outbox takes for a message, with a channel that answers at once.
+"""Measure the outbox per message, with a channel that answers immediately.
 
     python bench/outbox.py [--messages 3000] [--only sqlite|postgres]
 
-1. Intending, a hundred a transaction.
-2. Delivering by pages: lease, try, call, mark; every try and every mark with its audit.
-3. The same one by one, and what is left of the speed of pages.
-4. A reconciler's pass over all that is marked.
-5. Memory: what the process needs after the first and after the second half of the second.
+1. Storing messages, a hundred per transaction.
+2. Delivering in groups: lease, record the attempt, call, mark; all attempts and marks audited.
+3. The same one by one, and its share of the speed of groups.
+4. A reconciler's pass over all marked deliveries.
+5. Memory after the first and after the second half of part 2.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TOGETHER = 100
 
 
 class Ready:
-    """Takes everything at once and keeps nothing."""
+    """A channel that accepts everything immediately and stores nothing."""
 
     name = "ready"
     capabilities = Capabilities(lookup=Lookup.BY_OUR_TOKEN)

@@ -1,9 +1,9 @@
-"""How long redacting a change takes: ordinary code and hostile text, processor seconds per MB.
+"""Measure redaction of ordinary code and hostile text, in processor seconds per MB.
 
     python bench/redaction.py [--rounds 3]
 
-Code is Python's own standard library. Limits: 1.0 for code, 3.0 for hostile text. The exit code is
-1 if one is missed.
+The code is Python's standard library. Limits: 1.0 for code, 3.0 for hostile text. The exit code is
+1 if a limit is exceeded.
 """
 
 from __future__ import annotations

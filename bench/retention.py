@@ -1,17 +1,18 @@
-"""What a long history costs, in one run, on both databases.
+"""Measure the cost of a long history, in one run, on both databases.
 
     python bench/retention.py [--rows 1000000] [--jobs 20000] [--rounds 3] [--minutes 10]
                               [--only sqlite|postgres] [--postgres postgresql://ADMIN@HOST/NAME]
 
-1. Drain and enqueue beside so many finished rows, in history as they are kept and left in ``job``
-   as they would be without it, in turns with an empty database.
-2. How fast jobs are archived and pruned, over the drain in the same round.
-3. Churn: enqueue, drain and archive at once for some minutes; then in turns with a fresh database.
+1. Drain and enqueue beside many finished rows, kept in history or left in ``job``, alternating
+   with an empty database.
+2. The rates of archiving and pruning, relative to the drain in the same round.
+3. Churn: enqueue, drain and archive concurrently for some minutes; then compare with a fresh
+   database, alternating.
 
-Read the ratios: absolute figures mean nothing elsewhere. On a machine that others use too, read the
-processor time a job takes, of this process and of the private PostgreSQL, vacuum included. Without
-an address PostgreSQL is a private server with durable commits; with one, databases are made and
-dropped there, and the server's time is not known.
+Compare the ratios: absolute figures depend on the machine. On a shared machine, compare the
+processor time per job, of this process and of the private PostgreSQL including vacuum. Without an
+address PostgreSQL is a private server with durable commits. With one, databases are created and
+dropped there, and the server's time is unknown.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ BACKLOG = 5 * BULK
 PAD = "x" * 150
 LATER = datetime.now(UTC) + timedelta(days=200)
 
-# Ten days old and in the order of time, as version 7 ids are; keys in no order, as hashes are.
+# Ten days old and ordered by time, like version 7 ids; keys are unordered, like hashes.
 NUMBERED = {
     "postgres": (
         "SELECT CAST(format('0190%s-%s-7000-8000-%s', lpad(to_hex(n / 65536), 4, '0'),"
@@ -92,7 +93,7 @@ def run(store: Store, text: str, **params: Any) -> None:
 
 
 def load(store: Store, table: str, rows: int) -> None:
-    """Finished jobs with their audit, written past the triggers that a job's own way goes by."""
+    """Insert finished jobs with their audit, bypassing the triggers."""
     kind = store.dialect.name
     org = f"CAST('{ORG}' AS uuid)" if kind == "postgres" else f"'{ORG}'"
     words = {"table": table, "org": org, "pad": PAD, "numbered": NUMBERED[kind]}
@@ -121,14 +122,14 @@ def load(store: Store, table: str, rows: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """How many a second, and how many microseconds of processor each took."""
+    """A rate per second, and processor microseconds per job."""
 
     rate: float
     cpu: float
 
 
 class Meter:
-    """Takes the time of this process, and of a server beside it if it is ours."""
+    """Measures the time of this process, and of the server if it is private."""
 
     def __init__(self, server: int | None = None) -> None:
         self.server = server
@@ -137,7 +138,7 @@ class Meter:
         return time.process_time() + self._server()
 
     def _server(self) -> float:
-        """Of the server's processes, and of those of them that have ended."""
+        """Return the time of the server's processes, including ended ones."""
         ticks = 0
         for stat in Path("/proc").glob("[0-9]*/stat") if self.server else ():
             try:
@@ -204,7 +205,7 @@ class Measured:
         return moved
 
     def prune(self, count: int) -> int:
-        """As if the retention of everything in history were over."""
+        """Prune as if the retention of everything in history were over."""
         pruned = 0
         while pruned < count:
             passed = prune_jobs(self.later, RetentionSettings(), limit=BITE)
@@ -227,7 +228,7 @@ def beside_history(made: dict[str, str], meter: Meter, wanted: argparse.Namespac
         found.setdefault(what, []).append(meter.time(lambda: work(wanted.jobs)))
 
     for number in range(wanted.rounds):
-        # Everybody goes first once: a machine that slows down must not look like a shape.
+        # Rotate the order, so that a slowing machine does not favour a shape.
         for shape in (*SHAPES[number % 3 :], *SHAPES[: number % 3]):
             one = measured[shape]
             note(f"enqueue {shape}", one.enqueue)
@@ -252,7 +253,7 @@ def beside_history(made: dict[str, str], meter: Meter, wanted: argparse.Namespac
 
 
 def settled(store: Store) -> None:
-    """Nothing of the loading is left to be done while we measure."""
+    """Finish the work that loading leaves behind before measuring."""
     if store.dialect.name == "postgres":
         with psycopg.connect(store._dsn, autocommit=True) as connection:  # type: ignore[attr-defined]
             connection.execute("VACUUM (ANALYZE)")
@@ -262,7 +263,7 @@ def settled(store: Store) -> None:
 
 
 class Churn:
-    """One thread enqueues, one worker drains, one thread archives, for as long as it is asked."""
+    """One thread enqueues, one worker drains and one thread archives, until stopped."""
 
     def __init__(self, url: str, meter: Meter) -> None:
         self.one = Measured(url)
@@ -272,7 +273,7 @@ class Churn:
         self._enqueued = 0
 
     def run(self, seconds: float) -> Figure:
-        """How fast it is, once it is under way."""
+        """Return the rate after the start phase."""
         over = threading.Event()
         worker = self.one.hf.worker(queues=["q:default"], concurrency=4)
         works = (worker.run, lambda: self._produce(over), lambda: self._archive(over))
@@ -312,7 +313,7 @@ TURNS = 7
 
 
 def churn(url: str, fresh_url: str, meter: Meter, minutes: float) -> None:
-    """Part 3: how a database that was used so long compares with a fresh one, in turns."""
+    """Part 3: compare a heavily used database with a fresh one, alternating."""
     used, fresh = Churn(url, meter), Churn(fresh_url, meter)
     fifths = [used.run(minutes * 60 / 5) for _ in range(5)]
     pairs = []
@@ -349,7 +350,7 @@ _NAMES = ("rate", "cpu")
 
 @contextmanager
 def postgres_urls(address: str | None) -> Iterator[tuple[dict[str, str], Meter]]:
-    """Migrated databases, one for each shape and two for the churn."""
+    """Yield migrated databases, one for each shape and two for the churn."""
     server = None if address else PostgresServer(durable=True)
     admin_url = address or (server.dsn() if server else "")
     names = {shape: f"holdfast_bench_{shape}" for shape in (*SHAPES, "churn", "fresh")}

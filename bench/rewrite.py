@@ -1,17 +1,17 @@
-"""What orchestrating a rewrite request takes: from a message to its job, with the local classifier.
+"""Measure the orchestration of rewrite requests, from message to job, with the local classifier.
 
     python bench/rewrite.py [--requests 3000] [--only sqlite|postgres]
 
-Every request is gated, stored, classified, decided, routed and enqueued, in its two transactions,
-with its snapshots and its eight audit events. Messages are the originals of the evaluation set.
+Every request is validated, stored, classified, decided, routed and enqueued in its two
+transactions, with its snapshots and its eight audit events. Messages are the originals of the
+evaluation set.
 
-1. One at a time, as a server takes them in.
+1. One at a time, as a server accepts them.
 2. A hundred at a time.
-3. The classifier alone, which is inside of both.
-4. Memory: what the process needs after the first and after the second half of the second.
+3. The classifier alone, which both include.
+4. Memory after the first and after the second half of part 2.
 
-One thread submits: what is told for a second of the processor is what one core does, without the
-time that it waits for the disk.
+One thread submits. Figures per processor second are the capacity of one core, without disk waits.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TOGETHER = 100
 
 
 def messages() -> list[str]:
-    """The originals of the evaluation set, all languages in turn."""
+    """Return the originals of the evaluation set, alternating between languages."""
     found = [
         [json.loads(line)["original_text"] for line in path.read_text().splitlines() if line]
         for path in sorted((ROOT / "eval" / "cases").glob("*.jsonl"))
@@ -68,7 +68,7 @@ def user(number: int) -> str:
 
 
 def furnish(rewrites: Rewrites, senders: int) -> list[tuple[str, str, str]]:
-    """Homes of six, so many that each sender has one full reframe; who writes to whom, where."""
+    """Create homes of six, enough for one full reframe per sender; return who writes to whom."""
     directory = rewrites.directory
     assert isinstance(directory, SqlDirectory)
     pairs = []
@@ -98,7 +98,7 @@ def rate(count: int, work: Callable[[], object]) -> None:
 
 
 def memory() -> int:
-    """What this process has in memory, in MiB."""
+    """Return the memory of this process in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
 
@@ -107,7 +107,7 @@ def measure(hf: Holdfast, requests: int) -> None:
     rewrites, texts = Rewrites(hf), messages()
     pairs = furnish(rewrites, 2 * requests)
     given = list(submissions(pairs, texts))
-    # Rules and lexicons are read with the first text of each language, half a second each.
+    # Rules and lexicons are loaded with the first text of each language, half a second each.
     warm = 4 * len(LOCALES)
     rewrites.submit_many(given[:warm])
     alone, many = given[warm:requests], given[requests:]

@@ -55,7 +55,7 @@ def names(columns: str) -> list[str]:
 
 
 def insert(table: str, columns: str, key: str = "") -> str:
-    """Insert of a batch; with a conflict key, only new rows, whose ids are returned."""
+    """Insert a batch; with a conflict key, only new rows, whose ids are returned."""
     tail = f" WHERE true ON CONFLICT ({key}) DO NOTHING RETURNING id" if key else ""
     listed = ", ".join(names(columns))
     return f"INSERT INTO {table} ({listed}) SELECT {listed} FROM BATCH({columns}){tail}"
@@ -177,10 +177,10 @@ SHORT_KEY = replace(ONE_ROW, name="one_row, 32-char key", key_chars=32)
 
 
 def guard_sql(shape: Shape, postgres: bool) -> str:
-    """Triggers that refuse illegal edges and changed write-once fields.
+    """Return triggers that reject illegal transitions and changes of write-once fields.
 
-    `function`: one trigger on every update that looks at everything. `columns`: two triggers,
-    each of which fires only when a statement names a column it guards.
+    `function`: one trigger on every update that checks everything. `columns`: two triggers, each of
+    which fires only when a statement names a column it guards.
     """
     edge = f"(NEW.state <> OLD.state AND (OLD.state, NEW.state) NOT IN (VALUES {shape.edges}))"
     differ = "IS DISTINCT FROM" if postgres else "IS NOT"
@@ -205,7 +205,7 @@ def guard_sql(shape: Shape, postgres: bool) -> str:
 
 
 class Database:
-    """One connection, with the few spots where the two databases differ."""
+    """One connection, with the differences between the two databases."""
 
     def __init__(self, connection: Any, postgres: bool) -> None:
         self.connection, self.postgres = connection, postgres
@@ -417,7 +417,7 @@ def measure(dsn: str | None, shape: Shape, count: int, payload: int, analyze: bo
 
 
 def measure_deep(dsn: str | None, shape: Shape, count: int, part: int) -> Row:
-    """Drain a long queue; the last part must step over what the earlier parts left behind."""
+    """Drain a long queue; the last part must skip the dead rows of the earlier parts."""
     with opened(dsn) as db:
         db.create(shape)
         fill(db, shape, make_jobs(count, 200, shape.key_chars))
@@ -429,7 +429,7 @@ def measure_deep(dsn: str | None, shape: Shape, count: int, part: int) -> Row:
 
 
 def measure_inputs(dsn: str, count: int) -> Row:
-    """Enqueue of one_row by a JSON record set, by arrays, and by COPY."""
+    """Enqueue one_row by a JSON record set, by arrays, and by COPY."""
     shape, jobs, answer = ONE_ROW, make_jobs(count, 200, 110), {}
     for mode in ("json", "unnest", "copy"):
         with opened(dsn) as db:
@@ -464,7 +464,7 @@ def put(db: Database, table: str, columns: str, jobs: list[Row], mode: str, tail
 
 
 def table(title: str, results: dict[str, list[Row]]) -> None:
-    """Medians; in brackets the median of the ratios to the first line, round by round."""
+    """Print medians; in brackets the median ratio to the first line, round by round."""
     print(f"\n{title}")
     base = next(iter(results.values()))
     for name, rounds in results.items():

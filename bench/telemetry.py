@@ -1,14 +1,14 @@
-"""What metrics cost, in one run, on both databases.
+"""Measure the cost of metrics, in one run, on both databases.
 
     python bench/telemetry.py [--jobs 20000] [--rounds 5] [--waiting 200000]
                               [--only sqlite|postgres]
 
 1. The subscriber alone: microseconds for the events of one job.
-2. A drain that nobody listens to, one with a listener that does nothing, and one with metrics, in
-   turns; the ratios of the processor time that a job takes.
-3. One reading of the gauges beside so many waiting jobs, over one beside none.
+2. A drain without a listener, one with an empty listener, and one with metrics, alternating; the
+   ratios of processor time per job.
+3. One reading of the gauges beside many waiting jobs, relative to one beside none.
 
-Read the ratios: absolute figures mean nothing elsewhere. PostgreSQL is a private server with
+Compare the ratios: absolute figures depend on the machine. PostgreSQL is a private server with
 durable commits.
 """
 
@@ -53,7 +53,7 @@ def fill(hf: Holdfast, count: int, **options: Any) -> None:
 
 
 def drain(url: str, jobs: int, listens: Callable[[Holdfast], object]) -> float:
-    """Microseconds of this process's time that a job takes."""
+    """Return microseconds of this process's time per job."""
     hf = make(url)
     fill(hf, jobs)
     listens(hf)
@@ -67,7 +67,7 @@ def drain(url: str, jobs: int, listens: Callable[[Holdfast], object]) -> float:
 
 
 def subscriber() -> float:
-    """Microseconds for the three events of a job."""
+    """Return microseconds for the three events of a job."""
     hf = make("sqlite:")
     metrics = Metrics(hf, database=False)
     about = About("j", "noop", ORG, None, "r", "c")
@@ -87,7 +87,7 @@ def subscriber() -> float:
 
 
 def reading(hf: Holdfast) -> float:
-    """Milliseconds for one reading of the gauges."""
+    """Return milliseconds for one reading of the gauges."""
     rounds = []
     for _ in range(5):
         began = time.perf_counter()

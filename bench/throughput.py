@@ -1,10 +1,10 @@
-"""How fast Holdfast is beside the bare database, in one run, on both databases.
+"""Compare Holdfast's throughput with the bare database, in one run, on both databases.
 
     python bench/throughput.py [--jobs 20000] [--backlog 200000] [--rounds 3]
 
-The floor is plain SQL that does the least a queue must do (insert; claim and complete in groups of
-500, no audit, no history of changes), on the same server, in turns with Holdfast. Read the ratios:
-absolute figures mean nothing elsewhere. PostgreSQL is a private server with durable commits.
+The floor is plain SQL with the minimum of a queue (insert; claim and complete in groups of 500, no
+audit, no history), on the same server, alternating with Holdfast. Compare the ratios: absolute
+figures depend on the machine. PostgreSQL is a private server with durable commits.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Measured:
         return count / (time.perf_counter() - began)
 
     def drain(self, count: int) -> float:
-        """Jobs a second from the first claim until *count* are run; the rest is given back."""
+        """Return jobs per second from the first claim until *count* are done; release the rest."""
         self.seen.clear()
         self.reached.clear()
         self.goal = count
@@ -83,7 +83,7 @@ class Measured:
         return rate
 
     def pick_up(self, count: int = 200) -> tuple[float, float]:
-        """Milliseconds from before the enqueue to the start of the handler: p50, p99."""
+        """Return milliseconds from before the enqueue to the start of the handler: p50, p99."""
         self.seen.clear()
         self.reached.clear()
         self.goal = count
@@ -102,7 +102,7 @@ class Measured:
 
 
 class Floor:
-    """The least that a queue in the same database must do, by hand."""
+    """The minimum of a queue in the same database, written by hand."""
 
     CREATE = (
         "CREATE TABLE bare (id integer PRIMARY KEY, state text NOT NULL, payload text NOT NULL)"

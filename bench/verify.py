@@ -1,10 +1,10 @@
-"""How long verify takes beside so many ended jobs, check by check, on both databases.
+"""Measure verify beside many ended jobs, check by check, on both databases.
 
     python bench/verify.py [--rows 200000] [--only sqlite|postgres]
                            [--postgres postgresql://ADMIN@HOST/NAME]
 
-Half of the jobs are in history, every tenth failed once before it completed. What counts beside the
-seconds: the most memory that this process takes is the same for any number of rows.
+Half of the jobs are in history; every tenth failed once before it completed. Besides the seconds,
+the peak memory of this process matters: it must not depend on the number of rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FAULT = Fault("NETWORK_TIMEOUT", "it took too long", retryable=True)
 
 
 def fill(hf: Holdfast, clock: FakeClock, rows: int) -> None:
-    """So many completed jobs with their audit, sealed; half of them in history."""
+    """Insert completed jobs with their audit, sealed; half of them in history."""
     hf.job("noop")(lambda _job, _payload: None)
     for first in range(0, rows, BITE):
         hf.enqueue_many("noop", [{"n": first + n} for n in range(BITE)], org_id=ORG)

@@ -1,11 +1,11 @@
-"""Play every fault of a provider and every death of a worker, and print what was counted.
+"""Inject every provider fault and worker crash into batch processing, and print the counts.
 
     python tools/batch_faults.py --seeds 3
 
 Runs test_faults.py, test_incomplete_results.py and test_swapped.py of tests/batch on SQLite and
-PostgreSQL with so many seeds, and sums up the rows that they write: how often each fault was
-played, what was paid twice, lost or leaked, and how many jobs wait for a person. The exit code is 1
-unless everything is zero and every test passed.
+PostgreSQL with that many seeds, and sums up the rows that they write: how often each fault was
+injected, how many items were billed twice, lost or leaked, and how many jobs wait for an operator.
+The exit code is 1 unless all counts are zero and every test passed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def play(table: Path, seeds: int, only: str) -> int:
-    """Run the tests; what they count goes into *table*."""
+    """Run the tests, which write their counts into *table*."""
     command = [sys.executable, "-m", "pytest", "-q", *TESTS]
     command += ["-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
     if only:
@@ -53,7 +53,7 @@ def play(table: Path, seeds: int, only: str) -> int:
 
 
 def show(rows: list[dict[str, object]]) -> bool:
-    """Print the table; whether nothing in it is wrong."""
+    """Print the table; return whether it has no errors."""
     sums: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(("runs", *COUNTS), 0))
     violated: dict[str, set[str]] = defaultdict(set)
     for row in rows:

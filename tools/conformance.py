@@ -1,8 +1,8 @@
-"""Which requirement is proven by what: reads the `req` markers and writes docs/conformance.md.
+"""Map requirements to tests: reads the `req` markers and writes docs/conformance.md.
 
-A row is proven by the tests that carry it. A row that only a document can keep names the section
-that does; the section must exist. Such a row rests on a heading alone, so it is counted apart and
-never as proven. With --check nothing is written: a stale page is an error.
+A requirement is proven by the tests that carry its marker. A requirement that only a document can
+meet names a section, which must exist. Such rows are counted separately and never as proven. With
+--check nothing is written, and a stale page is an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Requirement:
 
 
 class Collector:
-    """A pytest plugin that remembers which test carries which row."""
+    """A pytest plugin that records the requirements of each test."""
 
     def __init__(self) -> None:
         self.tests: dict[str, set[str]] = defaultdict(set)

@@ -1,9 +1,9 @@
-"""Write what a new PostgreSQL database says of our schema, for verify to compare others with.
+"""Write the schema definitions of a new PostgreSQL database, which verify compares others with.
 
     python tools/definitions.py [--check]
 
-Each component has a file of its own beside its migrations. Run it after every change of a
-migration. ``--check`` writes nothing and fails if a file is old.
+Each component has a file beside its migrations. Run it after every change of a migration.
+``--check`` writes nothing and fails if a file is out of date.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tests.postgres_server import PostgresServer
 
 
 def place_of(component: Component) -> Path:
-    """The file that holds the definitions of a component."""
+    """Return the file with the definitions of a component."""
     package = resources.files(component.package)
     return Path(str(package.joinpath(component.folder, FILE)))
 
 
 def current() -> dict[Component, str]:
-    """The text that each component's file should have.
+    """Return the expected text of each component's file.
 
-    Fails if a table does not declare what it belongs to.
+    Fails if a table does not declare its component.
     """
     server = PostgresServer()
     texts: dict[Component, str] = {}

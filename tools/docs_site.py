@@ -15,7 +15,7 @@ GROUPS = {
     "reference": "Reference",
 }
 
-# Pages of a group in this order, then the others by name.
+# The order of pages in a group; other pages follow by name.
 ORDER = (
     "quickstart.md",
     "tutorial.md",
@@ -32,7 +32,7 @@ ORDER = (
     "job-lifecycle.md",
 )
 
-# Guides that are not in the folder of their group.
+# Guides outside the folder of their group.
 GUIDES = ("adding-a-channel.md", "adding-a-provider.md", "adding-a-language.md", "extensions.md")
 
 _FETCHED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
@@ -72,7 +72,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
 
 
 def on_post_page(output: str, *, page: Any, **_: Any) -> str:
-    """Refuse a page that loads something from another host."""
+    """Fail for a page that loads something from another host."""
     if fetched := _FETCHED.search(output):
         raise SystemExit(f"{page.file.src_path} loads from another host: {fetched[0]}")
     return output

@@ -1,16 +1,16 @@
-"""Plant known bugs one at a time and check that the tests notice each of them.
+"""Plant known bugs one at a time and check that the tests fail for each of them.
 
     python tools/mutants.py                    every planted bug
     python tools/mutants.py 'settle-*' outbox  only these names or subjects
 
 tools/planted_bugs lists the bugs. Each one replaces one fragment of one file and names the tests
-that own the behaviour it breaks. The tool works on copies of the tree and never writes to the tree
-itself. It first runs all named tests on an unchanged copy: if one of them fails there, a failure
+that cover the behaviour it breaks. The tool works on copies of the tree and never writes to the
+tree itself. It first runs all named tests on an unchanged copy, because a test that fails there
 says nothing about a planted bug.
 
-A bug counts as caught when a test fails in its body, on every database the entry names. A failing
-fixture, a collection error or a syntax error does not count: then the entry itself is wrong. The
-exit code is 0 when every bug is caught, 1 when one escaped, 2 when the result means nothing.
+A bug counts as caught when a test fails in its body, on every database that the entry names. A
+failing fixture, a collection error or a syntax error does not count: the entry itself is wrong
+then. The exit code is 0 if every bug is caught, 1 if one escaped, 2 if the result is invalid.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FOLDER = "tools/planted_bugs"
 DATABASES = ("sqlite", "postgres")
 KEYS = {"name", "file", "within", "find", "replace", "breaks", "tests", "databases"}
 NOT_COPIED = shutil.ignore_patterns(".git", "__pycache__", ".*_cache", ".hypothesis")
-# The copies are a few megabytes, the databases of the tests some hundred.
+# The copies take a few megabytes, the databases of the tests some hundred.
 MEMORY = Path("/dev/shm")  # noqa: S108
 ROOM_BYTES = 4 * 1024**3
 # One planted bug takes 2 to 15 seconds. A machine under load may need ten times as long.
@@ -49,12 +49,12 @@ LIMIT_SECONDS = 300.0
 
 
 class Wrong(Exception):
-    """The list, or one of its entries, cannot be used."""
+    """The list, or one of its entries, is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One planted bug: what it replaces, what that breaks, and which tests own the behaviour."""
+    """One planted bug: what it replaces, what that breaks, and which tests cover the behaviour."""
 
     name: str
     subject: str
@@ -64,13 +64,13 @@ class Mutant:
     breaks: str
     tests: tuple[str, ...]
     databases: tuple[str, ...] = DATABASES
-    # The SQL statement or the Python function that holds the fragment.
+    # The SQL statement or the Python function that contains the fragment.
     within: str | None = None
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of one planted bug."""
+    """The result for one planted bug."""
 
     mutant: Mutant
     caught: dict[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def _unparametrized(tests: Sequence[str]) -> list[str]:
 
 
 def read_bugs(folder: Path) -> list[Mutant]:
-    """The entries of every file. Raises Wrong for one that is incomplete or named twice."""
+    """Read the entries of every file. Raises Wrong for an incomplete or duplicate one."""
     mutants = [
         _read(entry, path.stem)
         for path in sorted(folder.glob("*.toml"))
@@ -133,7 +133,7 @@ def _read(entry: dict[str, Any], subject: str) -> Mutant:
 
 
 def choose(mutants: Sequence[Mutant], wanted: Sequence[str]) -> list[Mutant]:
-    """The entries whose name or subject matches one of *wanted*; all without any."""
+    """Return the entries whose name or subject matches one of *wanted*; all if it is empty."""
     if not wanted:
         return list(mutants)
     for pattern in wanted:
@@ -150,7 +150,7 @@ def _matches(mutant: Mutant, pattern: str) -> bool:
 
 
 def planted(mutant: Mutant, root: Path) -> str:
-    """The text of the file with the bug in it. Raises Wrong if the entry is stale."""
+    """Return the text of the file with the bug in it. Raises Wrong if the entry is stale."""
     path = root / mutant.file
     if not path.is_file():
         raise Wrong(f"{mutant.name}: stale, {mutant.file} does not exist")
@@ -172,7 +172,7 @@ def planted(mutant: Mutant, root: Path) -> str:
 
 
 def _section(mutant: Mutant, text: str) -> tuple[int, int]:
-    """Where the statement or function that *within* names begins and ends."""
+    """Return start and end of the statement or function that *within* names."""
     if mutant.within is None:
         return 0, len(text)
     find = _functions if mutant.file.endswith(".py") else _statements
@@ -190,7 +190,7 @@ def _statements(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _functions(text: str) -> Iterator[tuple[str, int, int]]:
-    """Every function by its name, and every method by Class.method."""
+    """Yield every function by name, and every method by Class.method."""
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -210,19 +210,19 @@ def _functions(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 class Workshop:
-    """Copies of the tree, one for each worker, in memory where there is room."""
+    """Copies of the tree, one for each worker, in memory if they fit."""
 
     def __init__(self, root: Path, workers: int) -> None:
         self.root = root
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-mutants-", dir=_roomy()))
-        # PostgreSQL runs as another user under root and must be able to enter.
+        # Under root, PostgreSQL runs as another user and needs access.
         self.folder.chmod(0o755)
         self.free: queue.SimpleQueue[Path] = queue.SimpleQueue()
         for number in range(workers):
             copy = self.folder / f"copy{number}"
             shutil.copytree(root, copy, ignore=_left_out)
             self.free.put(copy)
-        # The processes that run tests now, so that an interrupt can end them.
+        # The running test processes, so that an interrupt can end them.
         self.running: set[subprocess.Popen[str]] = set()
 
     @contextlib.contextmanager
@@ -242,7 +242,7 @@ class Workshop:
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
-    """Caches, and virtual environments whatever they are called."""
+    """Exclude caches and virtual environments of any name."""
     environments = {name for name in names if (Path(folder) / name / "pyvenv.cfg").exists()}
     return environments | NOT_COPIED(folder, names)
 
@@ -255,7 +255,7 @@ def _roomy() -> str | None:
 
 
 def environment(copy: Path) -> dict[str, str]:
-    """Imports come from the copy, not from the tree that is installed in the environment."""
+    """Return an environment that imports from the copy, not from the installed tree."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     packages = sorted(str(path) for path in (copy / "packages").glob("*"))
     return {**kept, "PYTHONPATH": os.pathsep.join([str(copy), *packages])}
@@ -289,7 +289,7 @@ def check_clean(workshop: Workshop, tests: Sequence[str], workers: int) -> None:
 
 
 def try_mutant(workshop: Workshop, mutant: Mutant) -> Verdict:
-    """Plant one bug in a copy, run its tests there, and put the copy back as it was."""
+    """Plant one bug in a copy, run its tests there, and restore the copy."""
     began = time.monotonic()
     verdict = Verdict(mutant)
     with workshop.copy() as copy:
@@ -307,7 +307,7 @@ def try_mutant(workshop: Workshop, mutant: Mutant) -> Verdict:
 
 
 def _forget_bytecode(path: Path) -> None:
-    """Python compares whole seconds and sizes, which a planted bug may leave as they were."""
+    """Delete bytecode: Python compares whole seconds and sizes, which may not change."""
     for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
         compiled.unlink()
 
@@ -346,7 +346,7 @@ def _run_tests(workshop: Workshop, copy: Path, verdict: Verdict) -> None:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Interrupt first: pytest then stops the servers it has started."""
+    """End a process, first by an interrupt so that pytest stops its servers."""
     for how, patience in ((signal.SIGINT, 20.0), (signal.SIGKILL, 20.0)):
         if process.poll() is not None:
             return
@@ -373,7 +373,7 @@ def main() -> int:
 
 
 def run(root: Path, only: Sequence[str], workers: int) -> int:
-    """Try the chosen bugs and print a line for each."""
+    """Try the selected bugs and print a line for each."""
     mutants = read_bugs(root / FOLDER)
     problems = [problem for mutant in mutants if (problem := stale(mutant, root))]
     if problems:
@@ -411,7 +411,7 @@ def _try_all(workshop: Workshop, chosen: Sequence[Mutant], workers: int) -> list
 
 
 def stale(mutant: Mutant, root: Path) -> str | None:
-    """Why an entry cannot be planted; None if it can."""
+    """Return why an entry cannot be planted; None if it can."""
     try:
         planted(mutant, root)
     except Wrong as exc:

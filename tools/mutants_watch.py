@@ -1,8 +1,8 @@
-"""Run the tests of one planted bug, in a process of their own, and write down what they noticed.
+"""Run the tests of one planted bug in a separate process, and record which ones fail.
 
     python tools/mutants_watch.py ANSWER.json sqlite,postgres TEST…
 
-tools/mutants.py starts this in the copy of the tree that holds the bug.
+tools/mutants.py starts this in the copy of the tree with the bug.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 
 DATABASES = ("sqlite", "postgres")
 TEST_SECONDS = 60
-# An entry that produces one of these does not run at all; any test would fail with it.
+# An entry with one of these errors does not run at all; any test would fail.
 NONSENSE = re.compile(
     r"syntax error|SyntaxError|IndentationError|NameError|no such column|UndefinedColumn"
     r"|no such table|UndefinedTable|UnboundLocalError"
@@ -28,7 +28,7 @@ NONSENSE = re.compile(
 
 
 class Watcher:
-    """A pytest plugin that stops once a test has failed on each wanted database."""
+    """A pytest plugin that stops once a test has failed on each requested database."""
 
     def __init__(self, databases: Sequence[str]) -> None:
         self.databases = databases
@@ -39,12 +39,12 @@ class Watcher:
     def pytest_runtest_protocol(self, item: Any) -> bool | None:
         self._running_on = [one for one in databases_of(item) if one in self.databases]
         if all(name in self.caught for name in self._running_on):
-            # Nothing to learn from this test: say that it was run.
+            # The test adds no information: report it as run.
             return True
         return None
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        # What a test leaves behind after it failed says nothing new.
+        # Teardown errors of a failed test add no information.
         if not report.failed or report.when == "teardown":
             return
         text = str(report.longreprtext)
@@ -74,7 +74,7 @@ class Watcher:
 
 
 def _is_nonsense(text: str) -> bool:
-    """Whether an error line of the report says that the planted text cannot be run."""
+    """Return whether an error line of the report says that the planted text cannot run."""
     return any(NONSENSE.search(line) for line in text.splitlines() if line.startswith("E  "))
 
 
@@ -84,7 +84,7 @@ def _reason(text: str) -> str:
 
 
 def databases_of(item: Any) -> Sequence[str]:
-    """The databases that a test runs on: both if it needs none."""
+    """Return the databases of a test: both if it needs none."""
     values = list(item.callspec.params.values()) if hasattr(item, "callspec") else []
     named = [name for name in DATABASES if name in values]
     if not named:
@@ -93,7 +93,7 @@ def databases_of(item: Any) -> Sequence[str]:
 
 
 def watch(answer: Path, databases: Sequence[str], tests: Sequence[str]) -> int:
-    """Run *tests* and write what was caught to *answer*."""
+    """Run *tests* and write the results to *answer*."""
     watcher = Watcher(databases)
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", f"timeout={TEST_SECONDS}"]
     options += ["--basetemp", str(answer.with_suffix(".tmp"))]
@@ -104,7 +104,7 @@ def watch(answer: Path, databases: Sequence[str], tests: Sequence[str]) -> int:
     if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
         watcher.problem = watcher.problem or f"pytest ended with {code!r}"
     for module in list(sys.modules.values()):
-        # Whatever came from the installed tree was tested without the planted bug.
+        # Modules from the installed tree were tested without the planted bug.
         path = getattr(module, "__file__", None) or ""
         if module.__name__.partition(".")[0] == "holdfast" and Path.cwd() not in Path(path).parents:
             watcher.problem = f"{module.__name__} was imported from {path}"

@@ -1,13 +1,13 @@
-"""Play every fault of a carrier and every death of a worker, and print what was counted.
+"""Inject every channel fault and worker crash into the outbox, and print the counts.
 
     python tools/outbox_faults.py --seeds 1000
 
-Runs tests/outbox/test_faults.py with so many stories over channels, faults, kills, stalls and
-databases, and sums up the rows that it writes, by channel and fault: how often each was played, and
-how often it happened; what a carrier took more than once, what was sent again without a recorded
-reason, and what waits for a person. Then runs tests/outbox/test_receivers.py: receivers that answer
-badly, refuse us, are busy or absent, each for a hundred hours, and prints how often each was called
-and how its messages ended. The exit code is 1 unless nothing is wrong and every test passed.
+Runs tests/outbox/test_faults.py with that many scenarios over channels, faults, kills, stalls and
+databases. Sums up the rows by channel and fault: how often each was injected and took effect, which
+messages were accepted more than once, which were resent without a recorded reason, and which are
+held. Then runs tests/outbox/test_receivers.py: receivers that answer badly, refuse, are busy or
+absent, each for a hundred hours. Prints how often each was called and the final states of its
+messages. The exit code is 1 unless there are no errors and every test passed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COUNTS = (
     "lost",
     "leaked",
 )
-# What may never be, whatever goes wrong.
+# Counts that must always be zero.
 NEVER = ("unreasoned", "lost", "leaked")
 HEADS = {"not_ours": "not ours", "unreasoned": "no reason"}
 
@@ -50,10 +50,10 @@ def main() -> int:
     parser.add_argument("--receivers", action="store_true", help="only the table of receivers")
     given = parser.parse_args()
     began = time.monotonic()
-    # Nobody waits for a disk: what is killed is a process, not the machine.
+    # In memory: the tests kill processes, not the machine.
     memory = Path("/dev/shm")  # noqa: S108
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        # A server that does not run as root has to come in.
+        # A server that does not run as root needs access.
         Path(folder).chmod(0o755)
         is_clean = play_receivers(Path(folder) / "receivers.jsonl", given.only)
         if not given.receivers:
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def play_kills(table: Path, seeds: int, only: str) -> bool:
-    """Every fault of a channel with every death of a worker; is everything right?"""
+    """Run every channel fault with every worker crash; return whether all results are right."""
     own = {"HOLDFAST_FAULT_TABLE": str(table), "HOLDFAST_FAULT_SEEDS": str(seeds)}
     code, rows = play("tests/outbox/test_faults.py", table, only, own)
     is_clean = show(rows)
@@ -72,7 +72,7 @@ def play_kills(table: Path, seeds: int, only: str) -> bool:
 
 
 def play_receivers(table: Path, only: str) -> bool:
-    """Every receiver that answers badly or refuses; is every cell right?"""
+    """Run every receiver that answers badly or refuses; return whether all results are right."""
     own = {"HOLDFAST_RECEIVER_TABLE": str(table)}
     code, rows = play("tests/outbox/test_receivers.py", table, only, own)
     return show_receivers(rows) and code == 0
@@ -81,7 +81,7 @@ def play_receivers(table: Path, only: str) -> bool:
 def play(
     tests: str, table: Path, only: str, own: dict[str, str]
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Run *tests*, which write their rows into *table*: the exit code and the rows."""
+    """Run *tests*, which write rows into *table*; return the exit code and the rows."""
     table.touch()
     command = [sys.executable, "-m", "pytest", "-q", tests]
     command += ["-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
@@ -111,7 +111,7 @@ def show_receivers(rows: list[dict[str, Any]]) -> bool:
 
 
 def show(rows: list[dict[str, Any]]) -> bool:
-    """Print the table by channel and fault, then by what was done to a worker; is it clean?"""
+    """Print the table by channel and fault, then by worker failure; return whether it is clean."""
     by_fault: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     by_death: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:

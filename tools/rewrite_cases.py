@@ -1,4 +1,4 @@
-"""The cases under eval/: messages, what is wrong with them, and rewrites that pass and fail."""
+"""The cases under eval/: messages, their problems, and rewrites that must pass or fail."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROLES = {
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A rewrite that must fail, with at least these codes; without any, by its intent or tone."""
+    """A rewrite that must fail with at least these codes; without codes, by its intent or tone."""
 
     text: str
     codes: tuple[Code, ...]
@@ -47,7 +47,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One message, what is wrong with it, and rewrites of it that must pass and fail."""
+    """One message, its problems, and rewrites of it that must pass or fail."""
 
     case_id: str
     topic: Topic
@@ -84,7 +84,7 @@ class Case:
 
     @property
     def request(self) -> RewriteRequest:
-        """The case as the judge gets it, as if its classifier had been right."""
+        """Return the request of the case, with a correct classification."""
         topics = (self.topic,)
         sender, recipient = ROLES[self.power_mode]
         result = ClassifierResult(
@@ -130,13 +130,13 @@ class Case:
 
 
 def cases_of(locale: str, folder: Path = EVAL) -> list[Case]:
-    """The cases of one language."""
+    """Return the cases of one language."""
     lines = (folder / "cases" / f"{locale}.jsonl").read_text("utf-8").splitlines()
     return [Case.read(line) for line in lines if line.strip()]
 
 
 def originals_of(locale: str, folder: Path = EVAL) -> Iterator[tuple[str, str, tuple[Code, ...]]]:
-    """Messages without rewrites, and what is wrong with each; not every language has some."""
+    """Yield messages without rewrites, and their problems; some languages have none."""
     path = folder / "originals" / f"{locale}.jsonl"
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
     for at, said in enumerate(map(json.loads, lines), 1):
@@ -145,11 +145,11 @@ def originals_of(locale: str, folder: Path = EVAL) -> Iterator[tuple[str, str, t
 
 
 def polite_of(locale: str, folder: Path = EVAL) -> list[str]:
-    """The polite sentences of one language."""
+    """Return the polite sentences of one language."""
     lines = (folder / "polite" / f"{locale}.txt").read_text("utf-8").splitlines()
     return [line for line in lines if line.strip()]
 
 
 def locales(folder: Path = EVAL) -> list[str]:
-    """The languages that have cases."""
+    """Return the languages that have cases."""
     return sorted(path.stem for path in (folder / "cases").glob("*.jsonl"))

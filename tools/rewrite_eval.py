@@ -1,17 +1,17 @@
-"""Measure the lexicons and the judge of the complaint rewrite on the cases under eval/.
+"""Measure the lexicons and the validation of the complaint rewrite on the cases under eval/.
 
     python tools/rewrite_eval.py
     python tools/rewrite_eval.py --against main
     python tools/rewrite_eval.py --against /path/to/lexicons
     python tools/rewrite_eval.py --rewrites v2.jsonl --against v1.jsonl
 
-Prints precision and recall of every code on the originals, how many good rewrites pass and bad
-ones fail, and what the polite sentences raise. --against judges the same cases with the lexicons of
-a folder, or with a revision's lexicons and code. --rewrites also judges what a model answered, one
-{"case_id", "rewritten_text", "output_language"} a line; against a second such file it compares two
-prompts. Shown side by side is what changed from right to wrong and back, and what is not there any
-more. The exit code is 1 where a number is below its floor, something went from right to wrong or is
-missing; 2 where what was given cannot be read.
+Prints precision and recall of every code on the originals, how many good rewrites pass and bad ones
+fail, and the matches in the polite sentences. --against validates the same cases with the lexicons
+of a folder, or with a revision's lexicons and code. --rewrites also validates answers of a model,
+one {"case_id", "rewritten_text", "output_language"} per line; against a second such file it
+compares two prompts. A comparison lists results that changed between right and wrong, and results
+that are missing. The exit code is 1 if a number is below its floor, or a result became wrong or is
+missing; 2 if the input cannot be read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast_rewrite.enums import Code, Mark
 from holdfast_rewrite.evaluate import Evaluation, evaluate
 from holdfast_rewrite.lexicon import Lexicon
 
-# Last, so that holdfast is what --against has put before it.
+# Last, so that the holdfast of --against takes precedence.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from tools.rewrite_cases import EVAL, ROOT, Case, cases_of, locales, originals_of, polite_of
@@ -46,7 +46,7 @@ FLOOR = 0.95
 
 @dataclass(slots=True)
 class Score:
-    """What was counted in one language."""
+    """The counts of one language."""
 
     found: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one text: whether that is right, and what was said of it."""
+    """The result for one text: whether it is right, and the details."""
 
     is_right: bool
     said: str
@@ -82,7 +82,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Report:
-    """Everything measured, by language, and what came of every single text."""
+    """All measurements by language, and the result for every text."""
 
     versions: dict[str, str] = field(default_factory=dict)
     scores: dict[str, Score] = field(default_factory=dict)
@@ -109,7 +109,7 @@ def measure(wanted: Iterable[str], *, rewrites: Path | None = None, folder: Path
         for case in cases_of(locale, folder):
             _measure_original(
                 report,
-                # A case across languages has its original in the source's language.
+                # A cross-language case has its original in the source language.
                 case.source_locale,
                 case.case_id,
                 case.original_text,
@@ -165,18 +165,18 @@ def _measure_rewrites(report: Report, score: Score, case: Case) -> None:
 
 
 def judge(case: Case, text: str, language: str) -> Evaluation:
-    """What the judge says of a rewrite of a case."""
+    """Validate a rewrite of a case."""
     return evaluate(
         case.request, rewritten_text=text, output_language=language, detector=local_detector()
     )
 
 
 class Refused(Exception):
-    """What was given cannot be measured; says why in one sentence."""
+    """The input cannot be measured; the message says why."""
 
 
 def read_answers(path: Path, folder: Path = EVAL) -> dict[str, list[tuple[str, str]]]:
-    """What a model answered, by case. Raises Refused for a line that is no answer to a case."""
+    """Return a model's answers by case. Raises Refused for an invalid line."""
     known = {case.case_id for locale in locales(folder) for case in cases_of(locale, folder)}
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -221,7 +221,7 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-# -- showing
+# -- output
 
 
 def show(report: Report) -> None:
@@ -266,7 +266,7 @@ def _number(share: float | None) -> str:
 
 
 def below(report: Report) -> Iterator[str]:
-    """What is below its floor."""
+    """Yield the numbers below their floor."""
     for locale in report.versions:
         score = report.scores[locale]
         for title, share in (
@@ -285,7 +285,7 @@ def below(report: Report) -> Iterator[str]:
 
 
 def compare(before: Report, after: Report) -> bool:
-    """Print what changed between two versions; whether nothing got worse or lost."""
+    """Print what changed between two versions; return whether nothing got worse or lost."""
     changes = [
         (name, before.outcomes[name], after.outcomes[name])
         for name in after.outcomes
@@ -294,7 +294,7 @@ def compare(before: Report, after: Report) -> bool:
     worse = [change for change in changes if change[1].is_right and not change[2].is_right]
     better = [change for change in changes if not change[1].is_right and change[2].is_right]
     other = [change for change in changes if change[1].is_right == change[2].is_right]
-    # Nobody can say that it is as good as before.
+    # A missing result cannot be compared.
     gone = [
         (name, was, Outcome(False, "-"))
         for name, was in before.outcomes.items()
@@ -317,7 +317,7 @@ def compare(before: Report, after: Report) -> bool:
 def measure_elsewhere(
     against: str, wanted: list[str], *, rewrites: Path | None = None, folder: Path = EVAL
 ) -> Report:
-    """Measure with the lexicons of a folder, or with all of a revision."""
+    """Measure with the lexicons of a folder, or with a whole revision."""
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name)
         if Path(against).is_dir():
@@ -356,7 +356,7 @@ def _read_report(document: dict[str, Any]) -> Report:
 
 
 def check_given(given: argparse.Namespace) -> None:
-    """Raise Refused for whatever of the arguments could not be measured, before anything is."""
+    """Raise Refused for arguments that cannot be measured, before measuring."""
     known = locales(given.cases)
     if not known:
         raise Refused(f"{given.cases} is no folder like eval/: it has no cases/*.jsonl.")

@@ -1,11 +1,11 @@
-"""Converts the rules of gitleaks, a TOML file, into a rule file for Holdfast.
+"""Convert the rules of gitleaks, a TOML file, into a rule file for Holdfast.
 
     python tools/secret_rules.py gitleaks.toml --version v8.30.0 --license LICENSE
 
-writes ``gitleaks.json`` into the folder ``secret_data`` of the package and, beside it, the licence
-of the rules.
-The patterns are for RE2; what Python reads otherwise is rewritten. A rule that cannot be, that
-needs a path, or that takes too long on text made of its own keywords is left out and named.
+Writes ``gitleaks.json`` and the licence of the rules into the folder ``secret_data`` of the
+package. The patterns are for RE2; syntax that Python interprets differently is rewritten. A rule is
+left out and reported if it cannot be rewritten, needs a path, or takes too long on text made of its
+own keywords.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from holdfast.secret_rules import BEFORE, BEHIND, Rule
 
 FOLDER = Path(__file__).resolve().parents[1] / "packages/holdfast-jobs/holdfast/secret_data"
-# A window is 700 characters: a rule that takes longer is not linear in it.
+# A window has 700 characters: a slower rule is not linear in it.
 SLOWEST_WINDOW = 0.005
 POSIX = {
     "alnum": "A-Za-z0-9", "alpha": "A-Za-z", "digit": "0-9", "lower": "a-z", "upper": "A-Z",
@@ -37,7 +37,8 @@ _PIECE = re.compile(
 )
 
 
-# What may stand before a keyword is no part of the secret, and is tried at every place.
+# An optional prefix before a keyword is not part of the secret and would be tried at every
+# position.
 _LEAD = re.compile(r"^((?:\(\?[imsx-]+:)*)\[[^\]]+\]\{0,\d+\}\?")
 
 
@@ -46,10 +47,10 @@ class Unsupported(ValueError):
 
 
 def translate(pattern: str) -> str:
-    """A pattern of RE2 for Python's re.
+    """Translate a pattern from RE2 to Python's re.
 
-    Flags in the middle hold up to the end of their group, over every bar in it; Python takes them
-    only for a group of their own, so one is opened behind them and behind each bar.
+    In RE2, inline flags apply up to the end of their group, across alternatives. Python allows them
+    only for a whole group, so a group is opened after them and after each bar.
     """
     made: list[str] = []
     # For each open group, the flags that were set within it, in order.
@@ -93,7 +94,7 @@ def _escape(piece: str) -> str:
 
 
 def convert(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The rules, and why others are left out."""
+    """Return the rules, and why others are left out."""
     kept, left_out = [], {}
     common = [document["allowlist"]] if "allowlist" in document else []
     for one in document["rules"]:
@@ -131,7 +132,7 @@ def _allowed(lists: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     }  # fmt: skip
     target = {"match": "allowed_matches", "line": "allowed_lines"}
     for one in lists:
-        # One that holds only together with a path or a commit is none for a text.
+        # A rule that also requires a path or a commit does not apply to plain text.
         if one.get("condition") == "AND" and ("paths" in one or "commits" in one):
             continue
         kind = target.get(one.get("regexTarget", ""), "allowed_values")

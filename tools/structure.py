@@ -1,9 +1,9 @@
-"""Print the measures of the target structure, taken on the working tree.
+"""Print the metrics of the target structure for the working tree.
 
     python tools/structure.py [--root DIR] [--peer PYTHON] [--json]
 
-It finds the packages in both layouts: everything in ``holdfast/``, or a distribution each below
-``packages/``. *PYTHON* is an interpreter that has Procrastinate, to compare imports with.
+It supports both layouts: everything in ``holdfast/``, or one distribution each below ``packages/``.
+*PYTHON* is an interpreter with Procrastinate, to compare imports with.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Where each component is: the first folder that exists counts, or all of one entry.
+# The location of each component: the first existing folder, or all folders of one entry.
 PLACES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "core": (("packages/holdfast-jobs/holdfast",), ("holdfast",)),
     "llm": (
@@ -47,13 +47,13 @@ PLACES: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 REMOVED = ("llm", "rewrite", "review", "simulator", "artifacts", "seal")
 
-# What a claim is made of, by the names of today and of the glossary.
+# The parts of a claim, by their old names and those of the glossary.
 CLAIM_NAMES = frozenset({
     "Ask", "Lane", "Round", "Turn", "Poured", "Room", "Shares", "Rules", "pour", "claim_jobs",
     "claim_by", "take_turns", "ClaimRequest", "TenantBacklog", "RoundRobinCursor", "Allocation",
     "Capacity", "allocate", "interleave_tenants", "claim",
 })  # fmt: skip
-# What a command must not import: the packages below operate.
+# Packages below operate, which a command must not import.
 BELOW_OPERATE = {
     "engine", "store", "batch", "outbox", "artifact", "artifacts", "provider", "channel",
     "channels", "apps", "http", "outbound",
@@ -66,7 +66,7 @@ time.process_time(); {statement}; print(len(sys.modules) - before, time.process_
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module and what it imports when it is imported itself."""
+    """A module and its import-time imports."""
 
     name: str
     path: Path
@@ -75,7 +75,7 @@ class Module:
 
 @dataclass(slots=True)
 class Layout:
-    """Where the packages are."""
+    """The location of the packages."""
 
     root: Path
     folders: dict[str, list[Path]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Layout:
         return self.folders["core"][0]
 
     def packages(self) -> list[Path]:
-        """The top folder of every importable package."""
+        """Return the top folder of every importable package."""
         others = [path for paths in self.folders.values() for path in paths]
         outside = [path for path in others if self.core not in (path, *path.parents)]
         return [self.core, *outside]
@@ -113,7 +113,7 @@ def read_modules(layout: Layout) -> dict[str, Module]:
 
 
 def imported(path: Path, name: str) -> Iterator[str]:
-    """The modules that importing the file imports; not those of functions or type checking."""
+    """Yield the import-time imports of a file, without those of functions or type checking."""
     package = name if path.stem == "__init__" else name.rpartition(".")[0]
     pending: list[ast.stmt] = list(ast.parse(path.read_text()).body)
     while pending:
@@ -137,7 +137,7 @@ def imported(path: Path, name: str) -> Iterator[str]:
 
 
 def failing_without(modules: Mapping[str, Module], gone: set[str]) -> set[str]:
-    """The remaining modules that cannot be imported once *gone* is removed."""
+    """Return the remaining modules that cannot be imported once *gone* is removed."""
     failed = set(gone)
     while True:
         more = {
@@ -181,7 +181,7 @@ def failing_imports(layout: Layout) -> str:
 
 
 def tables(layout: Layout) -> str:
-    """Tables after a migration of the core alone, in a fresh process."""
+    """Return the tables after a migration of the core alone, in a fresh process."""
     program = """
 import sqlite3, sys
 from holdfast.store import open_store
@@ -235,13 +235,13 @@ def imports_of(node: ast.AST) -> list[str]:
 
 
 def only_blocks(layout: Layout) -> int:
-    """Words for one database only, in statements and in migrations for both."""
+    """Count text for one database only, in shared statements and migrations."""
     files = {path for package in layout.packages() for path in package.rglob("*.sql")}
     return sum(len(ONLY.findall(path.read_text())) for path in files)
 
 
 def import_cost(layout: Layout, peer: str | None, rounds: int = 7) -> str:
-    """Modules and processor time of imports, the candidates taking turns."""
+    """Measure modules and processor time of imports, alternating between the candidates."""
     statements = ["import holdfast", "from holdfast import Holdfast"]
     if peer:
         statements.append("import procrastinate")

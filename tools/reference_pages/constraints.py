@@ -43,7 +43,7 @@ def build() -> Page:
 
 
 def table_owners() -> dict[str, set[str]]:
-    """The tables of the core and of each extension, by title."""
+    """Return the tables of the core and of each extension, by title."""
     folders = {"the core": "holdfast-jobs/holdfast/store"}
     for extension in sorted(installed().values(), key=lambda one: one.name):
         package = type(extension).__module__.rpartition(".")[0]
@@ -60,7 +60,7 @@ def table_owners() -> dict[str, set[str]]:
 
 
 def _on_sqlite() -> dict[tuple[str, str], str]:
-    """The kind of every named rule, by table and name."""
+    """Return the kind of every named rule, by table and name."""
     found: dict[tuple[str, str], str] = {}
     for kind, name, table, sql in schema():
         if kind == "table":
@@ -79,7 +79,7 @@ def _names(found: dict[tuple[str, str], str], table: str) -> set[str]:
 
 
 def _on_postgres() -> dict[tuple[str, str], str]:
-    """The same, from the definitions that are recorded for PostgreSQL."""
+    """Return the same from the recorded PostgreSQL definitions."""
     found: dict[tuple[str, str], str] = {}
     known = {name for _, name in _on_sqlite()}
     for path in (ROOT / "packages").glob("*/holdfast*/**/definitions.postgres.txt"):

@@ -53,7 +53,7 @@ def build() -> Page:
 
 
 def _is_internal(kind: type) -> bool:
-    """Whether it never leaves the module that raises it: a subclass with its parent's class."""
+    """Return whether it is a subclass with its parent's class that never leaves its module."""
     parent = kind.__mro__[1]
     if kind.__name__.startswith("_") and issubclass(kind, Failure):
         return getattr(parent, "error_class", None) == kind.error_class

@@ -28,40 +28,40 @@ class Page:
         self.blocks.append(re.sub(r"\|  (?=\|)", "| ", "\n".join(lines)))
 
     def need(self, what: str, description: str | None) -> str:
-        """The description of an item; one that is missing is a problem."""
+        """Return the description of an item; a missing one is a problem."""
         if description and description.strip():
             return description.strip()
         self.problems.append(f"{what} has no description")
         return ""
 
     def text(self) -> str:
-        """The page as it is written."""
+        """Return the text of the page."""
         return "\n\n".join(self.blocks) + "\n"
 
 
 def cell(value: str) -> str:
-    """A value that fits into a table."""
+    """Escape a value for a table."""
     return re.sub(r"\s+", " ", value).strip().replace("|", "\\|")
 
 
 def code(value: object) -> str:
-    """A value as code."""
+    """Format a value as code."""
     return f"`{value}`" if str(value) else ""
 
 
 def introduction(name: str) -> str:
-    """The hand-written beginning of a page."""
+    """Return the hand-written introduction of a page."""
     return (HERE / f"{name}.md").read_text()
 
 
 def paragraphs(docstring: str | None) -> list[str]:
-    """The paragraphs of a docstring in Markdown: roles and double backticks become code."""
+    """Convert the paragraphs of a docstring to Markdown: roles and double backticks become code."""
     text = re.sub(r":(?:\w+:)?`~?([^`]+)`", r"`\1`", docstring or "").replace("``", "`")
     text = re.sub(r"(?<![\w*])\*(\w+)\*(?![\w*])", r"`\1`", text)
     return [part.rstrip() for part in re.split(r"\n\s*\n", text.strip("\n")) if part.strip()]
 
 
 def first_sentence(docstring: str | None) -> str:
-    """The summary of a docstring: its first paragraph in one line."""
+    """Return the summary of a docstring: its first paragraph in one line."""
     found = paragraphs(docstring)
     return re.sub(r"\s+", " ", found[0]) if found else ""

@@ -49,7 +49,7 @@ def _add_name(page: Page, package: str, name: str, value: Any) -> None:
         page.add(f"### `{name}`", page.need(where, CONSTANTS.get(name)))
 
 
-# Values and aliases have no docstring of their own.
+# Values and aliases, which have no docstring.
 CONSTANTS = {
     "ALL_SCRIPTS": "The scripts of all simulated faults, of providers and of channels, by name.",
     "MESSAGE_SCRIPTS": "The scripts of the faults of simulated channels, by name.",
@@ -120,7 +120,7 @@ def _add_method(page: Page, where: str, name: str, inner: str, found: Any) -> No
 
 
 def signature(name: str, value: Any) -> str:
-    """The call of a function or class as a text block; `self` is left out."""
+    """Return the call of a function or class as a text block, without `self`."""
     try:
         found = inspect.signature(value)
     except (TypeError, ValueError):
@@ -141,7 +141,7 @@ def signature(name: str, value: Any) -> str:
 
 
 class _Annotation:
-    """An annotation as it is written, without the quotes of a string."""
+    """An annotation as written, without the quotes of a string."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -155,7 +155,7 @@ def _plain(annotation: Any) -> Any:
 
 
 def _split(text: str) -> list[str]:
-    """The parameters of a signature, split at the commas outside of brackets."""
+    """Split the parameters of a signature at the commas outside of brackets."""
     parts, depth, start = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "([{") - (letter in ")]}")

@@ -104,7 +104,7 @@ def _default(field: Field[Any]) -> str:
 
 
 def _written(value: Any) -> str:
-    """A value as holdfast.toml writes it."""
+    """Format a value as in holdfast.toml."""
     match value:
         case bool():
             return str(value).lower()
@@ -125,7 +125,7 @@ def _written(value: Any) -> str:
 
 
 def _add_built_in(page: Page, name: str, item: Field[Any]) -> None:
-    """The sections that exist without being declared, with the values that are no defaults."""
+    """Add the sections that exist without a declaration, with their non-default values."""
     built_in: Mapping[str, Any] = item.metadata.get("built_in", {})
     if name == "runs":
         built_in = {**built_in, **known_runs()}
@@ -151,7 +151,7 @@ def _built_in_row(name: str, inner: str, section: Any) -> list[str]:
 
 @cache
 def attribute_docs(kind: type) -> Mapping[str, str]:
-    """The docstrings of a class's fields: string literals below them, inherited ones included."""
+    """Return the docstrings of a class's fields, including inherited ones."""
     found: dict[str, str] = {}
     for parent in reversed(kind.__mro__):
         module = sys.modules.get(parent.__module__)

@@ -1,4 +1,4 @@
-"""What several pages read: every module of the distributions, and a migrated database."""
+"""Shared input of the pages: every module of the distributions, and a migrated database."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def import_everything() -> None:
 
 
 def subclasses(kind: type) -> Iterator[type]:
-    """All subclasses of a class that the distributions define, parents first."""
+    """Yield all subclasses of a class that the distributions define, parents first."""
     import_everything()
     seen: set[type] = set()
 
@@ -53,7 +53,7 @@ def subclasses(kind: type) -> Iterator[type]:
 
 @cache
 def schema() -> tuple[tuple[str, str, str, str], ...]:
-    """Type, name, table and SQL of everything in a SQLite database with all extensions."""
+    """Return type, name, table and SQL of everything in a SQLite database with all extensions."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "reference.db"
         store = open_store(f"sqlite:///{file}", check=False)
@@ -70,5 +70,5 @@ def schema() -> tuple[tuple[str, str, str, str], ...]:
 
 
 def plain(table: str) -> str:
-    """The name of a table without the prefix that it has on SQLite."""
+    """Return the name of a table without its SQLite prefix."""
     return table.removeprefix("holdfast_")

@@ -58,7 +58,7 @@ def _exists(command: str) -> bool:
 
 
 def _document(page: Page, where: str, key: str, documents: dict[str, list[str]]) -> str:
-    """A link to a document, titled as its first heading."""
+    """Return a link to a document, titled as its first heading."""
     path = next((DOCS / name for name in documents.get(key, ()) if (DOCS / name).exists()), None)
     if path is None:
         page.problems.append(f"{where}: no document {key}")

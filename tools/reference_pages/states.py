@@ -72,7 +72,7 @@ def _causes(
 
 
 def _states(table: str, column: str) -> set[str]:
-    """The states that the CHECK constraint of a table allows."""
+    """Return the states that the CHECK constraint of a table allows."""
     sql = next(sql for kind, _, owner, sql in schema() if kind == "table" and owner == table)
     listed = re.search(rf"\b{column} IN\s*\(([^)]*)\)", sql)
     assert listed is not None
@@ -80,7 +80,7 @@ def _states(table: str, column: str) -> set[str]:
 
 
 def _allowed(trigger: str, column: str, states: list[str]) -> set[tuple[str, str]]:
-    """The pairs of states that a trigger lets pass."""
+    """Return the pairs of states that a trigger allows."""
     sql = next(sql for kind, name, _, sql in schema() if kind == "trigger" and name == trigger)
     condition = sql[sql.index("WHEN ") + 5 : sql.index("BEGIN")]
     others = set(re.findall(r"(?:OLD|NEW)\.(\w+)", condition)) - {column}

@@ -42,7 +42,10 @@ SURFACES = ("weekly_feedback", *(surface.value for surface in Surface))
 
 
 def read_text(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """What an option says, or standard input for ``-``: a text there is in no list of processes."""
+    """Return an option's value, or standard input for ``-``.
+
+    A text on standard input does not appear in process lists.
+    """
     if value is None:
         return None
     if value == "-" and ctx.meta.setdefault("holdfast.stdin", param.name) != param.name:

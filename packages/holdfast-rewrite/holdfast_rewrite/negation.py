@@ -126,7 +126,7 @@ def is_one_word(word: str, other: str) -> bool:
 
 
 def _pieces(reading: Reading, *, is_strict: bool) -> Iterator[_Piece]:
-    """Return the requests, part by part. If strict, a "not" leaves a sentence undecided."""
+    """Yield the requests, part by part. If strict, a "not" leaves a sentence undecided."""
     for sentence in _SENTENCE.finditer(reading.normalized):
         start, end = sentence.span()
         asked = reading.section("intent.request").between(start, end)

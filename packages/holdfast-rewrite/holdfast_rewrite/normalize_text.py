@@ -183,7 +183,7 @@ def _alike(word: str, letters: frozenset[str] = frozenset()) -> str:
 
 
 def _guesses(word: str) -> Iterator[str]:
-    """Return the possible readings of a word with symbols and stretched letters."""
+    """Yield the possible readings of a word with symbols and stretched letters."""
     word = _LONG_RUNS.sub(r"\1\1\1", word)
     most = 3 * _LONGEST_HIDDEN
     ends = (word,) if len(word) <= most else (word[:most], word[-most:])
@@ -195,7 +195,7 @@ def _guesses(word: str) -> Iterator[str]:
 
 
 def _unstretched(word: str) -> Iterator[str]:
-    """Return a word with every run of a letter as one and as two."""
+    """Yield a word with every run of a letter as one and as two."""
     if not _STRETCHED.search(word):
         yield word
         return
