@@ -18,8 +18,7 @@ UPDATE holdfast.artifact
 SET state = 'stored', bytes = :bytes, sha256 = :sha256, stored_at = {now}
 WHERE org_id = :org_id AND id = :id AND state = 'writing';
 
--- abandon_artifact :affected — mark an unfinished write as removed; a stored artifact is not
--- changed
+-- abandon_artifact :affected — mark an unfinished write as removed; a stored artifact is not changed
 UPDATE holdfast.artifact
 SET state = 'removed', removed_at = {now}, erase_at = {now}
 WHERE org_id = :org_id AND id = :id AND state = 'writing';
@@ -35,8 +34,7 @@ SELECT org_id, id, job_id, stage, kind, name, media_type, access, owner_type, ow
 FROM holdfast.artifact
 WHERE org_id = :org_id AND id = :id;
 
--- find_artifact_org :maybe — crosses tenants: the tenant of an artifact, for operators who have
--- only an id
+-- find_artifact_org :maybe — crosses tenants: the tenant of an artifact, for operators who have only an id
 SELECT org_id FROM holdfast.artifact WHERE place = :place;
 
 -- list_artifacts :many — the artifacts of a tenant, newest first, page by page

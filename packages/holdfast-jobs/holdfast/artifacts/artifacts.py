@@ -66,7 +66,7 @@ class Reader:
         )
 
 
-# Fields of put() and link() validate themselves and report their own errors.
+# Arguments marked `anything` are validated where they are used.
 _CHECKS = {
     **dict.fromkeys(("access", "content", "expires_in", "keep", "media_type", "name"), anything),
     "audience": text,
@@ -106,8 +106,7 @@ class Artifacts(ArtifactsExtension):
         self._app = app
 
     def maintenance(self, app: Holdfast) -> Sequence[Chore]:
-        """Expire, erase and prune artifacts in a separate thread: a blob store may be slow or
-        down."""
+        """Expire, erase and prune artifacts in a separate thread: a blob store may be slow."""
         every = max(app.settings.rescue_seconds, UPKEEP_SECONDS)
         return [Chore("artifacts", every, self.upkeep)]
 
@@ -218,8 +217,7 @@ class Artifacts(ArtifactsExtension):
         actor: Actor | str | None = None,
         is_operator: bool = False,
     ) -> ArtifactReader:
-        """Open an artifact for reading. Its checksum is verified during the read. Close it after
-        use."""
+        """Open an artifact; its checksum is verified during the read. Close it after use."""
         return self._open(artifact_id, org_id, _reader(actor, is_operator))
 
     def list(

@@ -76,8 +76,7 @@ def open_blob_store(settings: ArtifactSettings, db: str) -> BlobStore:
 
 
 def folder_of(store: str | None, db: str) -> Path:
-    """Return the folder of *store*, or the default beside the SQLite file or in the working
-    directory."""
+    """Return the folder of *store*; by default beside the SQLite file or in the working folder."""
     if store is not None:
         return Path(unquote(urlsplit(store).path))
     file = unquote(db.removeprefix("sqlite:///")) if db.startswith("sqlite:///") else ":memory:"

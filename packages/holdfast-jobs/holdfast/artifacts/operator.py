@@ -80,16 +80,14 @@ class OperatorArtifacts:
         return page_of(found, limit, lambda artifact: artifact.id)
 
     def get(self, artifact_id: str) -> Artifact:
-        """Return one artifact in any state. Raises ArtifactNotFound for another tenant's
-        artifact."""
+        """Return one artifact in any state. Raises ArtifactNotFound for another tenant's."""
         org_id = self._locate(Action.LOOK, artifact_id)
         return self._artifacts.get(
             artifact_id, org_id=org_id, actor=self.context.actor, is_operator=self._sees_all
         )
 
     def open(self, artifact_id: str) -> ArtifactReader:
-        """Open an artifact for reading. Its checksum is verified during the read. Close it after
-        use."""
+        """Open an artifact; its checksum is verified during the read. Close it after use."""
         org_id = self._locate(Action.LOOK, artifact_id)
         return self._artifacts.open(
             artifact_id, org_id=org_id, actor=self.context.actor, is_operator=self._sees_all

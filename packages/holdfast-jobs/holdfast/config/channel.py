@@ -49,7 +49,7 @@ class CommonChannelSettings(Section):
     """Settings that every kind of channel has. A kind with keys of its own subclasses it."""
 
     kind: str = setting("", SettingType("a registered kind of channel", _is_registered))
-    """SettingType of the channel: a built-in kind or one that an installed package registers."""
+    """Kind of the channel: a built-in kind or one that an installed package registers."""
     on_unknown: str = setting("hold", one_of(ON_UNKNOWN))
     """What happens to a message if it is unknown whether it was sent: `hold` it for an operator,
     `resend` it (it may arrive twice) or `drop` it (it may never arrive)."""

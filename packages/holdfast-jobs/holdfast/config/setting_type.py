@@ -123,8 +123,7 @@ def is_valid(kind: SettingType, value: Any) -> bool:
 
 
 def error_message(name: str, value: Any, kind: SettingType) -> str:
-    """Return the error "*name* = *value* must be …"; a value that may contain a secret is
-    omitted."""
+    """Return "*name* = *value* must be …"; a value that may contain a secret is omitted."""
     shown = "" if kind.is_secret or kind.is_address else f" = {_short(value)}"
     return f"{name}{shown} must be {kind.must}{_timing_fault(kind, value)}"
 

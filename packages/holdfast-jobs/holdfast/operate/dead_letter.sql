@@ -55,8 +55,7 @@ ORDER BY created_at, id;
 INSERT INTO holdfast.dead_letter_note (org_id, job_id, id, body, actor_type, actor_id, created_at)
 VALUES (:org_id, :job_id, :id, :body, :actor_type, :actor_id, {now});
 
--- step_letters :many — crosses tenants: one step of these items, if they have not changed since
--- they were read
+-- step_letters :many — crosses tenants: one step of these items, if they have not changed since they were read
 UPDATE holdfast.dead_letter AS letter
 SET state = steps.to_state,
     version = letter.version + 1,
@@ -102,8 +101,7 @@ JOIN holdfast.job_stage AS stage
   ON stage.org_id = taken.org_id AND stage.job_id = taken.failed_job_id
 WHERE stage.finished_at IS NOT NULL AND stage.stage <> taken.from_stage;
 
--- insert_replays :affected — crosses tenants: the actor, the reason and the first stage of each
--- replay
+-- insert_replays :affected — crosses tenants: the actor, the reason and the first stage of each replay
 INSERT INTO holdfast.dead_letter_replay
     (org_id, job_id, number, replay_job_id, full_restart, failed_stage, stage, reason, actor_type,
      actor_id, requested_at)
@@ -113,8 +111,7 @@ FROM {rows replays: org_id uuid, job_id uuid, number integer, replay_job_id uuid
       full_restart boolean, failed_stage text, stage text}
 WHERE TRUE;
 
--- group_letters :many — crosses tenants unless :org_id is given: the items that a bulk would
--- process, grouped
+-- group_letters :many — crosses tenants unless :org_id is given: the items that a bulk would process, grouped
 SELECT letter.state, letter.job_type, letter.stage, failed.pipeline_version,
        coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal,
        count(*) AS letters

@@ -23,8 +23,7 @@ WHERE id < :before
 ORDER BY id DESC
 LIMIT :limit;
 
--- page_deliveries :many — crosses tenants unless one is named: the deliveries of a bulk, newest
--- first
+-- page_deliveries :many — crosses tenants unless one is named: the deliveries of a bulk, newest first
 SELECT delivery.id, delivery.org_id, delivery.subject, delivery.recipient, delivery.version,
        delivery.channel, delivery.token, delivery.content_hash, delivery.is_required,
        delivery.state, delivery.reason, delivery.job_id, delivery.notification_id,
@@ -62,8 +61,7 @@ WHERE delivery.id < :before
 ORDER BY delivery.id DESC
 LIMIT :limit;
 
--- group_deliveries :many — crosses tenants unless one is named: the deliveries that a bulk would
--- decide about
+-- group_deliveries :many — crosses tenants unless one is named: the deliveries that a bulk would decide about
 SELECT matching.channel, matching.state, matching.reason, count(*) AS deliveries,
        sum(matching.unsendable) AS unsendable, sum(matching.leased) AS leased
 FROM (
@@ -131,8 +129,7 @@ WHERE org_id = moves.home AND id = moves.delivery_id AND fence = moves.was
   AND state IN ('held', 'failed', 'dropped')
 RETURNING org_id, id, awaited_by;
 
--- resend_deliveries :many — crosses tenants: an operator sends them again; erased ones have no text
--- to send
+-- resend_deliveries :many — crosses tenants: an operator sends them again; erased ones have no text to send
 -- A delivery that a late response confirmed is skipped: it is about to be marked, and the operator
 -- could not know.
 UPDATE holdfast.delivery AS target
@@ -151,8 +148,7 @@ WHERE target.org_id = moves.home AND target.id = moves.delivery_id AND target.fe
                           AND person.verdict = 'resend' AND person.id > late.id)))
 RETURNING org_id, id, awaited_by;
 
--- drop_deliveries :many — crosses tenants: an operator drops them; a delivery that is being sent is
--- skipped
+-- drop_deliveries :many — crosses tenants: an operator drops them; a delivery that is being sent is skipped
 UPDATE holdfast.delivery
 SET state = 'dropped', reason = 'operator', fence = fence + 1, lease_owner = NULL,
     lease_expires_at = NULL, not_before_at = NULL, updated_at = {now}, ended_at = {now}
@@ -162,8 +158,7 @@ WHERE org_id = moves.home AND id = moves.delivery_id AND fence = moves.was
   AND (lease_expires_at IS NULL OR lease_expires_at <= {now})
 RETURNING org_id, id, awaited_by;
 
--- insert_words :affected — crosses tenants: an operator's statement is evidence, and decides the
--- next step
+-- insert_words :affected — crosses tenants: an operator's statement is evidence, and decides the next step
 INSERT INTO holdfast.delivery_evidence
     (org_id, delivery_id, source, verdict, after_attempt, provider_id, at)
 SELECT delivery.org_id, delivery.id, 'operator', :verdict, delivery.attempts,
@@ -172,8 +167,7 @@ FROM {rows named: home uuid, delivery_id uuid}
 JOIN holdfast.delivery AS delivery
   ON delivery.org_id = named.home AND delivery.id = named.delivery_id;
 
--- list_undone :many — crosses tenants unless :org_id is given: dead letters whose deliveries were
--- all sent since
+-- list_undone :many — crosses tenants unless :org_id is given: dead letters whose deliveries were all sent since
 -- Jobs that failed because of a missing delivery. The deliveries of a job are those that it
 -- intended or was enqueued for, and those of its replays. A delivery sent before the last failure
 -- did not prevent it, and is not counted.

@@ -210,8 +210,7 @@ class _Bulk:
         return replace(result, done=len(done), named=named)
 
     def _decide_page(self, size: int, before: str) -> tuple[str | None, list[Delivery]]:
-        """Decide one page; return the next cursor, None on the last page, and the decided
-        deliveries."""
+        """Decide one page; return the next cursor (None at the end) and the deliveries."""
         detail = {"filter": str(self.request.wanted) or "everything"}
 
         def work(tx: Tx) -> tuple[list[Row], list[Delivery], list[str]]:

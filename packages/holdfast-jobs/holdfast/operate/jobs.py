@@ -153,8 +153,7 @@ class Jobs:
         return page_of([JobRow.from_row(row) for row in rows], limit, lambda job: job.id)
 
     def get(self, job_id: str) -> JobView:
-        """One job with its timeline and its dead letter. Raises JobNotFound for another tenant's
-        job."""
+        """One job with its timeline and dead letter. Raises JobNotFound for another tenant's."""
         org_id, job_id = locate_job(self.context, Action.LOOK, job_id)
         return self.context.store.read(lambda tx: _view(tx, org_id, job_id))
 

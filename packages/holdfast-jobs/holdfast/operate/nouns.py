@@ -29,8 +29,7 @@ _PLACES: dict[str, str] = {
 
 
 def names(extensions: Iterable[Extension] | None = None) -> list[str]:
-    """Return the nouns of the core and of *extensions* in order; by default of the installed
-    ones."""
+    """Return the nouns of the core and of *extensions*, by default the installed ones."""
     return sorted(_places(extensions))
 
 

@@ -37,8 +37,7 @@ def make_dispatcher(app: Scheduling, *, concurrency: int, async_concurrency: int
 
 
 def dispatch_all(dispatcher: Dispatcher) -> Mapping[str, int]:
-    """Fire everything that is due, pass by pass, until nothing is or it drains; return the
-    counts."""
+    """Fire everything that is due, pass by pass, until none is or it drains; return the counts."""
     total = PassCounts(more=True)
     while total.more and not dispatcher.is_draining:
         total.more = False

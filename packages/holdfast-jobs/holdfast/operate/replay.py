@@ -76,8 +76,7 @@ def make_replays(
     full_restart: bool,
     detail: Mapping[str, Any] | None = None,
 ) -> Replays:
-    """Replay those of *letters* that have not changed since they were read; *ids* are for the
-    jobs."""
+    """Replay those of *letters* that are unchanged since they were read; *ids* are for the jobs."""
     steps = [step_of(letter, DeadLetterState.REPLAYING, replays=1) for letter in letters]
     taken = tx.many(SQL.step_letters, steps=steps)
     batch = InsertRows()

@@ -231,8 +231,7 @@ class Schedules:
         return rows.pause_schedule(store, name, actor=actor, reason=reason)
 
     def resume(self, name: str, *, reason: str) -> bool:
-        """Resume a schedule; the catch-up policy handles missed ticks. False if it is not
-        paused."""
+        """Resume a schedule; the catch-up policy handles missed ticks. False if not paused."""
         reason = self._admit(Action.PAUSE_SCHEDULE, name, reason)
         store, actor = self.context.store, self.context.actor
         return rows.resume_schedule(store, name, actor=actor, reason=reason)

@@ -1,5 +1,4 @@
--- find_jobs :many — crosses tenants: ids of jobs in a range; the audit also has those of pruned
--- jobs
+-- find_jobs :many — crosses tenants: ids of jobs in a range; the audit also has those of pruned jobs
 SELECT DISTINCT job_id AS id FROM holdfast.job_event
 WHERE job_id >= :low AND job_id <= :high
 ORDER BY job_id

@@ -207,8 +207,7 @@ def pages(
     limit: int,
     **params: Any,
 ) -> Iterator[Row]:
-    """Yield the rows of a statement in pages; *behind* returns the start of the page after a
-    row."""
+    """Yield the rows of a statement in pages; *behind* returns the start after a row."""
     while True:
         rows = _ask(read, statement, **after, limit=limit, **params)
         yield from rows

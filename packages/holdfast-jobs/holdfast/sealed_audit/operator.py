@@ -72,8 +72,7 @@ class SealedAudit(AuditTrail):
         return self._with_alerts(found)
 
     def _with_alerts(self, found: Iterator[Tampering]) -> Iterator[Tampering]:
-        """Yield the differences; record an event, which raises an alert, for the first of each
-        tenant."""
+        """Yield the differences; record an alert event for the first of each tenant."""
         alerted: set[str] = set()
         for place in found:
             if place.org_id not in alerted:

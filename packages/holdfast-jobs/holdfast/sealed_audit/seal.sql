@@ -37,8 +37,7 @@ FROM {rows seals: org_id uuid, number integer, first_seq bigint, event_count int
       first_event_id bigint, last_event_id bigint, leaves text, digest text}
 WHERE TRUE;
 
--- move_cursor :affected — crosses tenants: complete a round; store the limit of the next one, and
--- its horizon
+-- move_cursor :affected — crosses tenants: complete a round; store the limit of the next one, and its horizon
 UPDATE holdfast.audit_cursor
 SET sealed_to = :sealed_to, next_to = :next_to, next_horizon = {this_transaction}
 WHERE only_row = 1;
@@ -49,14 +48,12 @@ UPDATE holdfast.audit_cursor SET sealed_to = :sealed_to WHERE only_row = 1;
 -- read_cursor :one — crosses tenants: the position of sealing
 SELECT sealed_to, next_to, next_horizon FROM holdfast.audit_cursor WHERE only_row = 1;
 
--- read_reach :one — crosses tenants: the recorded position of sealing, and the last event under a
--- seal
+-- read_reach :one — crosses tenants: the recorded position of sealing, and the last event under a seal
 SELECT sealed_to, (SELECT coalesce(max(last_event_id), 0) FROM holdfast.audit_seal) AS newest
 FROM holdfast.audit_cursor
 WHERE only_row = 1;
 
--- list_seals :many — crosses tenants: the chains, seal by seal, and whether each still covers any
--- event
+-- list_seals :many — crosses tenants: the chains, seal by seal, and whether each still covers any event
 SELECT seal.org_id, seal.number, seal.first_seq, seal.event_count, seal.first_event_id,
        seal.last_event_id, seal.leaves, seal.digest,
        EXISTS (
@@ -74,8 +71,7 @@ WHERE (seal.org_id, seal.number) > (:after_org, :after_number) AND seal.org_id <
 ORDER BY seal.org_id, seal.number
 LIMIT :limit;
 
--- list_covered :many — crosses tenants unless one is named: events in order, each with the seal
--- over it
+-- list_covered :many — crosses tenants unless one is named: events in order, each with the seal over it
 SELECT event.id, event.org_id, event.project_id, event.job_id, event.job_type, event.name,
        event.attempt, event.actor_type, event.actor_id, event.request_id, event.correlation_id,
        event.at, event.detail, event.digest,

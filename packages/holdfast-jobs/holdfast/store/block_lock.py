@@ -28,8 +28,7 @@ class BlockLock:
             self._look_fd = open_lock(path + ".transaction.lock", url)
 
     def hold(self) -> None:
-        """Take the lock. Call only when no block is open, while holding the locks that ensure
-        it."""
+        """Take the lock. Call with the locks that ensure that no block is open."""
         if self._fd is not None:
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             os.pwrite(self._fd, f"{os.getpid():<20}".encode(), 0)

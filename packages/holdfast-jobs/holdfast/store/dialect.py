@@ -1,27 +1,27 @@
-"""Everything that differs between SQLite and PostgreSQL in the text of a statement.
+"""The differences between SQLite and PostgreSQL in the text of a statement.
 
-Statements are written once, in PostgreSQL's words, with these tokens:
+Statements are written once, in PostgreSQL's SQL, with these tokens:
 
-    {now}                      the instant that decides: the database's clock, or the fake one
+    {now}                      the current time: the database's clock, or the fake one
     {later(X)}                 {now} plus X milliseconds
-    {ms_since(X)}              how many milliseconds ago the instant X was
-    {rows r: id uuid, n int}   a set of rows from one JSON parameter :r, to join with
-    {skip_locked}              pass over rows that another transaction holds
+    {ms_since(X)}              milliseconds since X
+    {rows r: id uuid, n int}   a set of rows from one JSON parameter :r, for joins
+    {skip_locked}              skip rows that another transaction has locked
     {skip_held(T)}             the same for rows of T that are changed but not deleted afterwards:
-                               references to them may be made at the same time
-    {hold_row}                 hold the row until the transaction ends; references to it may be made
-    {unit_free(X)}             true, and from now on ours, if no transaction holds the unit X
-    {oldest_running} {this_transaction}   transactions below the first have ended; our own number
-    {numbered}                 true, and our transaction has its number before a row is made
+                               concurrent references to them are allowed
+    {hold_row}                 lock the row until the transaction ends; references to it are allowed
+    {unit_free(X)}             lock the unit X; false if another transaction holds it
+    {oldest_running} {this_transaction}   transactions below the first have ended; this one's id
+    {numbered}                 true; assigns the transaction id before a row is inserted
     {object(X)}                X is a JSON object (checks in migrations)
-    {field(X, name)}           what the JSON object X holds under that name; nothing if it is none
-    {json_object}              the function that makes a JSON object of names and values
+    {field(X, name)}           that field of the JSON object X; NULL if X is not an object
+    {json_object}              the function that builds a JSON object of names and values
     {with_fields(X): 'a', b}   the JSON object X, or an empty one, with these fields where not null
-    {digest kind X}            a digest of the row X: columns that the audit vouches for (digest.py)
-    {hash(X)}                  the same of the text X
-    {joined(X)}                the texts X of all rows, one behind the other (an aggregate)
-    {stamp(X)}                 the instant X as text, the same whatever the session's time zone
-    {only postgres} … {end}    words for one of them, where the other has no such thing
+    {digest kind X}            a digest of the audited columns of the row X (digest.py)
+    {hash(X)}                  a digest of the text X
+    {joined(X)}                the concatenated texts X of all rows (an aggregate)
+    {stamp(X)}                 the instant X as text, independent of the session's time zone
+    {only postgres} … {end}    text for one database only
     {refuse …}                 a trigger that refuses a write (migrations only)
     {uuid} {instant} {json} {identity}   column types (migrations only)
 

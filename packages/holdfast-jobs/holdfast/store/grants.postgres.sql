@@ -1,7 +1,6 @@
 -- Only PostgreSQL has roles and privileges.
 
--- find_denied :many — crosses tenants: tables behind a name that a role was refused, with the
--- rights it lacks
+-- find_denied :many — crosses tenants: tables behind a name that a role was refused, with the rights it lacks
 -- A sequence resolves to the tables whose columns it fills.
 SELECT namespace.nspname AS schema_name, found.relname AS table_name,
        CASE WHEN found.relname = :name THEN (
@@ -53,8 +52,7 @@ WHERE found.relname = :name
   AND CASE WHEN CAST(:schema AS text) IS NULL THEN pg_table_is_visible(found.oid)
            ELSE namespace.nspname = :schema END;
 
--- list_grants :many — crosses tenants: GRANT statements for the privileges that a role lacks on a
--- table
+-- list_grants :many — crosses tenants: GRANT statements for the privileges that a role lacks on a table
 -- Privileges of PUBLIC do not count, because they may be revoked for other reasons.
 WITH target AS (
     SELECT found.oid, found.relname, found.relnamespace, namespace.nspname, namespace.nspacl,

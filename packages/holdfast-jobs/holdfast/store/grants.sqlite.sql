@@ -9,6 +9,5 @@ SELECT '' AS schema_name WHERE FALSE;
 -- find_table :maybe — crosses tenants: a table by the name that an operator typed
 SELECT 0 AS oid WHERE FALSE;
 
--- list_grants :many — crosses tenants: GRANT statements for the privileges that a role lacks on a
--- table
+-- list_grants :many — crosses tenants: GRANT statements for the privileges that a role lacks on a table
 SELECT 0 AS place, '' AS statement WHERE FALSE;

@@ -1,7 +1,6 @@
 -- Only PostgreSQL has logins.
 
--- bind_transaction :affected prepared — crosses tenants: bind a handler's transaction to a tenant,
--- by the engine
+-- bind_transaction :affected prepared — crosses tenants: bind a handler's transaction to a tenant, by the engine
 -- Also deletes at most a hundred bindings of ended transactions.
 WITH ended AS (
     DELETE FROM holdfast.handler_transaction AS bound

@@ -1,7 +1,6 @@
 -- Only PostgreSQL has logins.
 
--- bind_transaction :affected prepared — crosses tenants: bind a handler's transaction to a tenant,
--- by the engine
+-- bind_transaction :affected prepared — crosses tenants: bind a handler's transaction to a tenant, by the engine
 SELECT :xid, :org_id, :secret WHERE FALSE;
 
 -- read_login :one — crosses tenants: the privileges of a login for handlers

@@ -21,8 +21,7 @@ ON CONFLICT (org_id, job_id, lease_token) DO UPDATE SET lease_expires_at = exclu
 SELECT org_id, job_id, lease_token, lease_expires_at FROM holdfast.lease_extension
 WHERE lease_expires_at >= {now};
 
--- find_extensions :many — crosses tenants: of these claims, those with an extended lease that is in
--- force
+-- find_extensions :many — crosses tenants: of these claims, those with an extended lease that is in force
 SELECT extension.org_id, extension.job_id AS id, extension.lease_token
 FROM {rows claims: org_id uuid, id uuid, lease_token bigint}
 JOIN holdfast.lease_extension AS extension
@@ -33,8 +32,7 @@ WHERE extension.lease_expires_at >= {now};
 -- prune_extensions :affected — crosses tenants: expired extensions
 DELETE FROM holdfast.lease_extension WHERE lease_expires_at < {now};
 
--- apply_extensions :affected — crosses tenants: copy extensions to the job rows once they can be
--- written
+-- apply_extensions :affected — crosses tenants: copy extensions to the job rows once they can be written
 UPDATE holdfast.job AS job
 SET lease_expires_at = extended.lease_expires_at
 FROM {rows extended: org_id uuid, job_id uuid, lease_token bigint, lease_expires_at instant}

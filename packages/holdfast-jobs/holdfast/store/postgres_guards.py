@@ -125,8 +125,7 @@ class Confinement:
         libpq.command(self.connection, _ROLES[self.access])
 
     def check(self) -> None:
-        """Raise RuleViolated if the handler changed a table that it may not. Call as the engine's
-        role."""
+        """Raise RuleViolated if the handler changed a forbidden table. Call as the engine role."""
         before = self._before
         for table, changes in self._count_changes().items():
             if changes > before.get(table, 0):

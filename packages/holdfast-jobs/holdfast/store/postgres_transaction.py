@@ -168,8 +168,7 @@ class PostgresTransaction(HandlerTransaction):
         raise ended_early()
 
     def _failed(self) -> HoldfastError:
-        """Return the failure of a failed transaction. It depends on the error that the handler
-        caught."""
+        """Return the failure of a failed transaction, by the error that the handler caught."""
         caught = self.connection.failed
         if caught is not None:
             error = self._translate(caught)

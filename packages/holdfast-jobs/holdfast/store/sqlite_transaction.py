@@ -57,16 +57,14 @@ class SqliteTransaction(HandlerTransaction):
         finish(self._tx())
 
     def _release(self, name: str) -> None:
-        """Release a savepoint; that it exists proves that the transaction is still the original
-        one."""
+        """Release a savepoint; that it exists proves that the transaction is the original one."""
         try:
             self.connection.execute(f"RELEASE {name}")
         except sqlite3.OperationalError as exc:
             raise self._rolled_back() from exc
 
     def _rolled_back(self) -> HoldfastError:
-        """Return the failure of a transaction that SQLite rolled back: by OR ROLLBACK or a disk
-        error."""
+        """Return the failure of a transaction that SQLite rolled back (OR ROLLBACK or disk)."""
         caught = self.connection.failed
         error = None if caught is None else self._translate(caught)
         return error if isinstance(error, (StoreBusy, StoreDown)) else failed_inside()

@@ -116,8 +116,7 @@ class Tx(ABC):
 def bind(
     statement: Statement, params: Mapping[str, Any], dialect: Dialect, clock: Clock
 ) -> dict[str, Any]:
-    """Return the parameter values of a rendered statement: row sets as JSON, ``now`` as the
-    time."""
+    """Return the parameters of a rendered statement: row sets as JSON, ``now`` as the time."""
     bound: dict[str, Any] = {}
     for name in statement.render(dialect).params:
         if name == "now":
@@ -207,8 +206,7 @@ class Store(ABC):
 
     @abstractmethod
     def write(self, work: Callable[[Tx], T]) -> T:
-        """Run *work* in a transaction and commit. *work* may run again, so it must not keep
-        state."""
+        """Run *work* in a transaction and commit. *work* may run again and must not keep state."""
 
     @abstractmethod
     def write_one(self, work: Callable[[Tx], T]) -> T:

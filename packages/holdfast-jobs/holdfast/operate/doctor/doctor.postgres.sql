@@ -20,12 +20,10 @@ UNION ALL
 SELECT 'this role', (SELECT count(*) FROM pg_stat_activity WHERE usename = current_user), rolconnlimit
 FROM pg_roles WHERE rolname = current_user AND rolconnlimit >= 0;
 
--- read_notifications :many — crosses tenants: usage of the notification queue; a full queue blocks
--- commits
+-- read_notifications :many — crosses tenants: usage of the notification queue; a full queue blocks commits
 SELECT pg_notification_queue_usage() AS used;
 
--- list_pins :many — crosses tenants: transactions and slots that prevent the removal of dead rows,
--- oldest first
+-- list_pins :many — crosses tenants: transactions and slots that prevent the removal of dead rows, oldest first
 SELECT * FROM (
     SELECT 'session' AS kind,
            'pid ' || pid || coalesce(' of ' || usename, '') || coalesce(', ' || state, '') AS what,
@@ -48,8 +46,7 @@ SELECT * FROM (
 ORDER BY seconds DESC NULLS LAST, transactions DESC
 LIMIT :limit;
 
--- list_idle :many — crosses tenants: sessions of Holdfast that have been idle in a transaction for
--- too long
+-- list_idle :many — crosses tenants: sessions of Holdfast that have been idle in a transaction for too long
 SELECT pid, CAST(EXTRACT(EPOCH FROM clock_timestamp() - state_change) AS double precision) AS seconds,
        coalesce(host(client_addr), 'this machine') AS client,
        (SELECT count(*) FROM pg_stat_activity AS other

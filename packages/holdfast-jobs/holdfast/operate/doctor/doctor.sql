@@ -123,8 +123,7 @@ FROM (SELECT delivery.channel FROM holdfast.delivery AS delivery
 GROUP BY waiting.channel
 ORDER BY waiting.channel;
 
--- list_channel_circuits :many — crosses tenants: channels with an open circuit, and their pending
--- deliveries
+-- list_channel_circuits :many — crosses tenants: channels with an open circuit, and their pending deliveries
 SELECT circuit.channel, circuit.kind, min(circuit.code) AS code, count(*) AS circuits,
        sum(CASE WHEN circuit.endpoint = '' THEN 1 ELSE 0 END) AS whole,
        min(circuit.opened_at) AS opened_at, min(circuit.open_until) AS open_until,

@@ -9,16 +9,13 @@ UNION ALL SELECT 'sqlite_version', sqlite_version();
 -- count_connections :many — crosses tenants: used connections and their limits
 SELECT 'the file' AS whose, 0 AS used, 0 AS most WHERE FALSE;
 
--- read_notifications :many — crosses tenants: usage of the notification queue; a full queue blocks
--- commits
+-- read_notifications :many — crosses tenants: usage of the notification queue; a full queue blocks commits
 SELECT 0.0 AS used WHERE FALSE;
 
--- list_pins :many — crosses tenants: transactions and slots that prevent the removal of dead rows,
--- oldest first
+-- list_pins :many — crosses tenants: transactions and slots that prevent the removal of dead rows, oldest first
 SELECT '' AS kind, '' AS what, 0.0 AS seconds, 0 AS transactions WHERE FALSE;
 
--- list_idle :many — crosses tenants: sessions of Holdfast that have been idle in a transaction for
--- too long
+-- list_idle :many — crosses tenants: sessions of Holdfast that have been idle in a transaction for too long
 SELECT 0 AS pid, 0.0 AS seconds, '' AS client, 0 AS waiting WHERE FALSE;
 
 -- list_bloat :many — crosses tenants: tables with too many dead rows

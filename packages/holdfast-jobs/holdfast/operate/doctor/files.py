@@ -12,10 +12,10 @@ OK = Severity.OK
 
 # Linux lists the mounted file systems here.
 MOUNTS = Path("/proc/self/mountinfo")
-# Locks and shared memory reach one machine only; these are shared with others, or with a host.
 # A write takes milliseconds, and a handler's transaction should not take much longer.
 WRITER_SECONDS = 2.0
 
+# Shared file systems. Locks and shared memory work on one machine only.
 SHARED = frozenset(
     {
         *("9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre"),

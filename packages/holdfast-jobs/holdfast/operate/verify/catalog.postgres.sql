@@ -35,8 +35,7 @@ WHERE role.rolname IN ('holdfast_tenant', 'holdfast_auditor', 'holdfast_engine')
   AND (role.rolsuper OR role.rolbypassrls)
 ORDER BY 1, 2, 3;
 
--- list_unique :many — crosses tenants: unique indexes of tables with a tenant, and their first
--- column
+-- list_unique :many — crosses tenants: unique indexes of tables with a tenant, and their first column
 SELECT relation.relname AS table_name, made.relname AS name, coalesce(first.attname, '') AS leads
 FROM pg_catalog.pg_index AS index
 JOIN pg_catalog.pg_class AS relation ON relation.oid = index.indrelid
@@ -55,8 +54,7 @@ FROM pg_catalog.pg_class AS view
 WHERE view.relnamespace = CAST('holdfast' AS regnamespace) AND view.relkind = 'v'
 ORDER BY view.relname;
 
--- list_functions :many — crosses tenants: functions, and whether SECURITY DEFINER ones fix their
--- search path
+-- list_functions :many — crosses tenants: functions, and whether SECURITY DEFINER ones fix their search path
 SELECT made.proname AS name,
        NOT made.prosecdef OR EXISTS (
            SELECT FROM unnest(made.proconfig) AS setting (word)
@@ -65,8 +63,7 @@ FROM pg_catalog.pg_proc AS made
 WHERE made.pronamespace = CAST('holdfast' AS regnamespace)
 ORDER BY made.proname;
 
--- list_triggers :many — crosses tenants: the triggers that enforce rules, and whether they are
--- enabled
+-- list_triggers :many — crosses tenants: the triggers that enforce rules, and whether they are enabled
 SELECT made.tgname AS name, made.tgenabled IN ('O', 'A') AS is_on
 FROM pg_catalog.pg_trigger AS made
 JOIN pg_catalog.pg_class AS relation ON relation.oid = made.tgrelid

@@ -16,8 +16,7 @@ WHERE FALSE;
 -- list_rights :many — crosses tenants: privileges of tenants that no policy restricts
 SELECT NULL AS role, NULL AS table_name, NULL AS word WHERE FALSE;
 
--- list_unique :many — crosses tenants: unique indexes of tables with a tenant, and their first
--- column
+-- list_unique :many — crosses tenants: unique indexes of tables with a tenant, and their first column
 SELECT substr(made.name, 10) AS table_name, found.name AS name, coalesce(first.name, '') AS leads
 FROM sqlite_master AS made
 JOIN pragma_table_info(made.name) AS owner ON owner.name = 'org_id'
@@ -31,12 +30,10 @@ SELECT substr(name, 10) AS name, 1 AS is_invoker FROM sqlite_master
 WHERE type = 'view' AND substr(name, 1, 9) = 'holdfast_'
 ORDER BY name;
 
--- list_functions :many — crosses tenants: functions, and whether SECURITY DEFINER ones fix their
--- search path
+-- list_functions :many — crosses tenants: functions, and whether SECURITY DEFINER ones fix their search path
 SELECT NULL AS name, NULL AS is_confined WHERE FALSE;
 
--- list_triggers :many — crosses tenants: the triggers that enforce rules, and whether they are
--- enabled
+-- list_triggers :many — crosses tenants: the triggers that enforce rules, and whether they are enabled
 SELECT name, 1 AS is_on FROM sqlite_master WHERE type = 'trigger' ORDER BY name;
 
 -- list_indexes :many — crosses tenants: the indexes, and whether they are valid

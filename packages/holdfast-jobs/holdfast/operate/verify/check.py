@@ -44,10 +44,9 @@ class VerifyContext:
     has_others: bool = False
 
     def find(self, statement: Statement, **params: Any) -> Iterator[Violation]:
-        """Yield the violations that a statement selects: its columns are org_id, subject and
-        detail.
+        """Yield the violations that a statement selects as org_id, subject and detail.
 
-        Beside *params* it may take ``:org_id`` (NULL for all tenants) and ``:moment``, which is
+        It may also take ``:org_id`` (NULL for all tenants) and ``:moment``, which is
         *now* as text. It does not take ``{now}``: the clock advances during the check.
         """
         given = {"org_id": self.org_id, "moment": write_instant(self.now), **params}

@@ -19,8 +19,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
               WHERE twin.org_id = job.org_id AND twin.idempotency_key = job.idempotency_key
                 AND twin.id <> job.id);
 
--- find_foreign_keys :many — I12, crosses tenants: keys that do not begin with the type and tenant
--- of their job
+-- find_foreign_keys :many — I12, crosses tenants: keys that do not begin with the type and tenant of their job
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'its idempotency key was made for another type or tenant' AS detail
 FROM holdfast.job_record AS job
@@ -28,8 +27,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND substr(job.idempotency_key, 1, length(job.job_type) + 38)
       <> job.job_type || ':' || CAST(job.org_id AS text) || ':';
 
--- find_shared_units :many — I13, crosses tenants: execution units with more than one job, not
--- counting replays
+-- find_shared_units :many — I13, crosses tenants: execution units with more than one job, not counting replays
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'its execution unit has another job' AS detail
 FROM holdfast.job AS job
@@ -52,8 +50,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
                 AND twin.unit_key = job.unit_key AND twin.replay_of IS NULL
                 AND twin.id <> job.id);
 
--- find_crowded_units :many — I13, crosses tenants: units of which more than one job or replay is
--- active
+-- find_crowded_units :many — I13, crosses tenants: units of which more than one job or replay is active
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'it is alive beside another job of its execution unit' AS detail
 FROM holdfast.job AS job

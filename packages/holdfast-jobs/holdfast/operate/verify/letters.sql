@@ -15,8 +15,7 @@ WHERE job.state = 'failed' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = 
            AND NOT EXISTS (SELECT 1 FROM holdfast.dead_letter_replay AS replay
                            WHERE replay.org_id = job.org_id AND replay.replay_job_id = job.id)));
 
--- find_misplaced :many — I27, crosses tenants: dead letters of jobs that did not fail, or of
--- replays
+-- find_misplaced :many — I27, crosses tenants: dead letters of jobs that did not fail, or of replays
 SELECT letter.org_id, 'dead_letter:' || CAST(letter.job_id AS text) AS subject,
        CASE WHEN job.id IS NULL THEN 'its job is not there'
             WHEN job.state <> 'failed' THEN 'its job did not die'
@@ -28,8 +27,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
        OR EXISTS (SELECT 1 FROM holdfast.dead_letter_replay AS replay
                   WHERE replay.org_id = letter.org_id AND replay.replay_job_id = letter.job_id));
 
--- find_incomplete :many — I27, crosses tenants: dead letters without the failure, its stage or its
--- time
+-- find_incomplete :many — I27, crosses tenants: dead letters without the failure, its stage or its time
 SELECT found.org_id, 'dead_letter:' || CAST(found.job_id AS text) AS subject, found.detail
 FROM (
     SELECT letter.org_id, letter.job_id,
@@ -83,8 +81,7 @@ WHERE job.replay_of IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_
   AND NOT EXISTS (SELECT 1 FROM holdfast.dead_letter_replay AS replay
                   WHERE replay.org_id = job.org_id AND replay.replay_job_id = job.id);
 
--- find_unexplained :many — I28, crosses tenants: replays without an actor, a reason or an audit
--- event
+-- find_unexplained :many — I28, crosses tenants: replays without an actor, a reason or an audit event
 SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
        'replay ' || CAST(replay.number AS text) || ' does not say who asked for it, or why' AS detail
 FROM holdfast.dead_letter_replay AS replay
@@ -98,8 +95,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
                         AND {field(event.detail, replay_job_id)}
                             = CAST(replay.replay_job_id AS text)));
 
--- find_strayed :many — I28, crosses tenants: replays that did not begin at the failed stage,
--- without a full restart
+-- find_strayed :many — I28, crosses tenants: replays that did not begin at the failed stage, without a full restart
 SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
        'replay ' || CAST(replay.number AS text) || ' began at another stage than it was to' AS detail
 FROM holdfast.dead_letter_replay AS replay
@@ -112,8 +108,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
             WHERE event.job_id = replay.replay_job_id AND event.name = 'job.advanced'
             ORDER BY event.id LIMIT 1), job.stage, replay.stage));
 
--- find_unended :many — I28, crosses tenants: dead letters or replays without the outcome of their
--- job
+-- find_unended :many — I28, crosses tenants: dead letters or replays without the outcome of their job
 SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
        'replay ' || CAST(replay.number AS text) || ' is ' || coalesce(replay.outcome, 'under way')
            || ', its job is ' || job.state AS detail

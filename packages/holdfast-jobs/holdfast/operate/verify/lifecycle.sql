@@ -105,8 +105,7 @@ FROM (
 ) AS found
 WHERE found.wrong IS NOT NULL;
 
--- find_ends :many — I3, crosses tenants: ended jobs whose end is not the last step, or not the only
--- end
+-- find_ends :many — I3, crosses tenants: ended jobs whose end is not the last step, or not the only end
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
        'from its end on the audit has ' || CAST(found.told AS text) || ' steps, not one' AS detail
 FROM (
@@ -168,8 +167,7 @@ FROM (
 WHERE found.told <> found.attempt_count
    OR found.attempt_count NOT BETWEEN 0 AND found.max_attempts;
 
--- find_miscounted_stages :many — I6, crosses tenants: finished stages with another attempt than the
--- one that finished them
+-- find_miscounted_stages :many — I6, crosses tenants: finished stages with another attempt than the one that finished them
 -- A stage without an event was finished by the job that this one replays.
 SELECT found.org_id, 'job:' || CAST(found.job_id AS text) AS subject,
        'stage ' || found.stage || ' counts ' || CAST(found.attempts AS text)
@@ -254,8 +252,7 @@ WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.
        OR coalesce({field(event.detail, queue)}, '')
           NOT IN (job.origin_queue, 'q:maintenance'));
 
--- find_half_ended :many — I10, crosses tenants: ended jobs with missing columns, and others with
--- them
+-- find_half_ended :many — I10, crosses tenants: ended jobs with missing columns, and others with them
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        CASE WHEN (job.state = 'completed') <> (job.result IS NOT NULL)
             THEN 'it is ' || job.state || CASE WHEN job.result IS NULL

@@ -1,7 +1,6 @@
 -- The invariants of deliveries, I14 to I21, in the shape of lifecycle.sql.
 
--- find_repeated :many — I14, crosses tenants: more than one delivery for a recipient, subject and
--- version
+-- find_repeated :many — I14, crosses tenants: more than one delivery for a recipient, subject and version
 SELECT found.org_id, 'delivery:' || found.first_id AS subject,
        CAST(found.times AS text) || ' deliveries tell one recipient the same' AS detail
 FROM (
@@ -85,8 +84,7 @@ FROM holdfast.delivery AS delivery
 WHERE delivery.content IS NOT NULL AND length(delivery.content_hash) = 64
   AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id);
 
--- find_forsaken :many — I17, crosses tenants: attempts without an outcome that are not being
--- reconciled
+-- find_forsaken :many — I17, crosses tenants: attempts without an outcome that are not being reconciled
 -- A delivery that waits for its channel to settle is not due for a lookup yet.
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        'it was tried, nobody said what became of it, and nobody looks into it' AS detail
@@ -132,8 +130,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR told.org_id = :org_id)
 GROUP BY told.org_id, told.delivery_id
 HAVING count(DISTINCT told.provider_id) > 1;
 
--- find_unproven :many — I20, crosses tenants: failed deliveries without a conclusive rejection or
--- lookup
+-- find_unproven :many — I20, crosses tenants: failed deliveries without a conclusive rejection or lookup
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        'it failed, and neither a refusal nor a look at its channel says so' AS detail
 FROM holdfast.delivery AS delivery

@@ -61,8 +61,7 @@ SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}), 'run:' || CAST(ru
 FROM holdfast.worker_run
 WHERE CAST(:org_id AS {uuid}) IS NULL;
 
--- list_deliveries :many — I31, crosses tenants: reasons of deliveries; their contents are not
--- displayed
+-- list_deliveries :many — I31, crosses tenants: reasons of deliveries; their contents are not displayed
 SELECT org_id, 'delivery:' || CAST(id AS text) AS subject, reason AS words, NULL AS document
 FROM holdfast.delivery
 WHERE reason IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)

@@ -2,8 +2,7 @@
 -- start with the events and check the rows. An event holds digests of the written columns
 -- (store/digest.py): 32 characters each, joined by colons.
 
--- find_vanished :many — I42, crosses tenants: enqueued jobs that are in no table and were not
--- pruned
+-- find_vanished :many — I42, crosses tenants: enqueued jobs that are in no table and were not pruned
 SELECT event.org_id, 'job:' || CAST(event.job_id AS text) AS subject,
        'it was enqueued, is in no table, and was not pruned' AS detail
 FROM holdfast.job_event AS event
@@ -34,8 +33,7 @@ WHERE event.name = 'job.pruned' AND (CAST(:org_id AS {uuid}) IS NULL OR event.or
              AND ending.name IN ('job.succeeded', 'job.deadlettered', 'job.canceled')
              AND substr(ending.digest, 1, 32) = event.digest));
 
--- find_changed_enqueues :many — I43, crosses tenants: jobs that differ from the digest of their
--- enqueue
+-- find_changed_enqueues :many — I43, crosses tenants: jobs that differ from the digest of their enqueue
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        CASE WHEN event.digest IS NULL
             THEN 'event ' || CAST(event.id AS text) || ' has no digest of what its enqueue wrote'
@@ -46,8 +44,7 @@ WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.
   AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND substr(coalesce(event.digest, ''), 1, 32) <> {digest enqueue job};
 
--- find_changed_states :many — I44, crosses tenants: jobs that differ from the digest of their last
--- change
+-- find_changed_states :many — I44, crosses tenants: jobs that differ from the digest of their last change
 -- Between changes only promotion writes to a job: it clears not_before_at and sets the queue to
 -- origin_queue.
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject, found.detail
@@ -118,8 +115,7 @@ WHERE job.state = 'processing' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_i
   AND (event.actor_id <> job.claimed_by OR event.at <> job.claimed_at
        OR job.lease_expires_at > CAST(:longest AS {instant}));
 
--- find_changed_errors :many — I44, crosses tenants: errors of jobs that differ from the recorded
--- failure
+-- find_changed_errors :many — I44, crosses tenants: errors of jobs that differ from the recorded failure
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'its last failure is another one than event ' || CAST(event.id AS text) || ' says' AS detail
 FROM holdfast.job_record AS job
@@ -173,8 +169,7 @@ WHERE stage.finished_at IS NOT NULL AND job.replay_of IS NULL
                     AND event.name IN ('job.advanced', 'job.succeeded')
                     AND {field(event.detail, stage)} = stage.stage);
 
--- find_changed_takeovers :many — I45, crosses tenants: stages of a replay that differ from those
--- that it began with
+-- find_changed_takeovers :many — I45, crosses tenants: stages of a replay that differ from those that it began with
 SELECT found.org_id, 'job:' || CAST(found.replay_id AS text) AS subject,
        'the stages that it took over are not those that event ' || CAST(found.id AS text)
            || ' recorded' AS detail
@@ -239,8 +234,7 @@ SELECT 'queue:' || name AS subject FROM holdfast.queue
 UNION ALL
 SELECT 'schedule:' || name FROM holdfast.schedule;
 
--- find_changed_pauses :many — I49, crosses tenants: queues and schedules whose pause differs from
--- their last event
+-- find_changed_pauses :many — I49, crosses tenants: queues and schedules whose pause differs from their last event
 SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id, found.subject,
        CASE WHEN found.paused_at IS NULL THEN 'it is not paused, and its last event says that it is'
             ELSE 'it is paused, and no event says so' END AS detail
@@ -280,8 +274,7 @@ WHERE schedule.cron IS DISTINCT FROM {field(event.detail, cron)}
    OR schedule.run_name IS DISTINCT FROM {field(event.detail, run_name)}
    OR CAST(schedule.org_id AS text) IS DISTINCT FROM {field(event.detail, org_id)};
 
--- find_changed_deliveries :many — I49, crosses tenants: deliveries that differ from their recorded
--- content
+-- find_changed_deliveries :many — I49, crosses tenants: deliveries that differ from their recorded content
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
        'what it tells to whom is not what event ' || CAST(event.id AS text) || ' recorded' AS detail
 FROM holdfast.delivery AS delivery
@@ -301,8 +294,7 @@ WHERE (org_id, id) > (:after_org, :after_id)
 ORDER BY org_id, id
 LIMIT :limit;
 
--- find_moved_deliveries :many — I49, crosses tenants: deliveries whose state differs from their
--- last event
+-- find_moved_deliveries :many — I49, crosses tenants: deliveries whose state differs from their last event
 SELECT found.org_id, 'delivery:' || CAST(found.id AS text) AS subject,
        'it is ' || found.state || ', and its last event is ' || coalesce(found.told, 'its intent')
            AS detail
@@ -326,8 +318,7 @@ WHERE found.state <> CASE found.told
   -- A lookup found it at the channel, regardless of who marked it.
   AND NOT (found.state = 'sent' AND found.proof = 'seen');
 
--- find_vanished_deliveries :many — I49, crosses tenants: intended deliveries that are not stored
--- and were not removed
+-- find_vanished_deliveries :many — I49, crosses tenants: intended deliveries that are not stored and were not removed
 SELECT event.org_id, 'delivery:' || CAST(event.job_id AS text) AS subject,
        'it was intended, is not stored, and no event says that it was removed' AS detail
 FROM holdfast.job_event AS event

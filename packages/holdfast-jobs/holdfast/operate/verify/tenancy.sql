@@ -9,8 +9,7 @@ CROSS JOIN holdfast.job_event AS made
 WHERE made.job_id = event.job_id AND made.name = 'job.enqueued' AND made.org_id <> event.org_id
   AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id);
 
--- find_foreign_jobs :many — I29, crosses tenants: jobs under another tenant than they were enqueued
--- for
+-- find_foreign_jobs :many — I29, crosses tenants: jobs under another tenant than they were enqueued for
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'it was enqueued for another tenant' AS detail
 FROM holdfast.job_record AS job

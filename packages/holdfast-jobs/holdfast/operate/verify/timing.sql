@@ -115,8 +115,7 @@ FROM (
 WHERE (found.one > CAST(:ahead AS {instant}) OR found.other > CAST(:ahead AS {instant}))
   AND (CAST(:org_id AS {uuid}) IS NULL OR found.org_id = :org_id);
 
--- find_backwards :many — I36, crosses tenants: jobs that ended or were claimed before they were
--- created
+-- find_backwards :many — I36, crosses tenants: jobs that ended or were claimed before they were created
 SELECT found.org_id, found.subject, found.detail
 FROM (
     SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
