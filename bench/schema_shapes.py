@@ -2,9 +2,9 @@
 
     python bench/schema_shapes.py [--postgres DSN] [--jobs 30000] [--rounds 3]
 
-Every shape writes the same audit rows and fences its settle by lease token. Shapes take turns
-within a round, so that noise hits all alike; figures are medians. Compare ratios, not digits.
-The PostgreSQL schema `shapes` is dropped and made anew for each measurement.
+Every shape writes the same audit rows and fences its settle by lease token. Shapes alternate within
+a round, so that noise affects all alike; figures are medians. Compare ratios, not digits. The
+PostgreSQL schema `shapes` is dropped and recreated for each measurement.
 """
 
 from __future__ import annotations

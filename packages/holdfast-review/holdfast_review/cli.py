@@ -51,7 +51,7 @@ asked_options = (
 
 
 def asked(command: F) -> F:
-    """Options that name the review and its tenant."""
+    """Add the shared options of a review request to a command."""
     for option in reversed((org_option, *asked_options)):
         command = option(command)
     return json_option(actor_option(command))

@@ -118,7 +118,7 @@ class Repositories:
         return real
 
     def _common(self, git: Path) -> Path:
-        """Return the object folder of a linked work tree, which is in its main repository."""
+        """Return the common folder of a linked work tree, which is in its main repository."""
         said = _small_text(git / "commondir")
         return git if said is None else self._inside(git / said.strip(), "commondir")
 

@@ -243,7 +243,7 @@ def _ids(review: Review) -> dict[str, str]:
 
 
 def _is_over(row: Row, key: str, job_id: str) -> bool:
-    """Return whether a row belongs to another change or to an earlier job that failed."""
+    """Return whether a row is for another change, or unanswered and from an earlier job."""
     if row["change_key"] != key:
         return True
     return row["answer"] is None and str(row["asked_by"] or job_id) != job_id

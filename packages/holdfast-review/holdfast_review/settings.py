@@ -68,7 +68,7 @@ class ReviewSettings(Section):
 
 
 def unfit_critic(review: ReviewSettings, known: Mapping[str, CommonProviderSettings]) -> list[str]:
-    """Return the problem if the critic's provider is not declared or lacks a capability."""
+    """Return the problems if the critic's provider is not declared or lacks a capability."""
     name = review.provider
     if name is None:
         return ["review.mode = 'batch' needs a provider"] if review.mode == "batch" else []

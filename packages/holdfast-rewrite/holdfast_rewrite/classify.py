@@ -150,7 +150,7 @@ def _within(classifier: Classifier, message: Message, timeout_seconds: float) ->
 
 
 def _checked(answer: object) -> ClassifierResult:
-    """Return the answer with closed enum values only; invalid values are replaced."""
+    """Validate an answer. Raises ClassifierFailed; an invalid language gets low confidence."""
     try:
         if not isinstance(answer, ClassifierResult):
             raise BadRewrite("a classifier must answer with a ClassifierResult")

@@ -17,7 +17,7 @@ Hours = frozenset[int]
 NO_HOUR: Hours = frozenset()
 _LAST = 24
 _MINUTES = re.compile(r"\d\s?[:.h]\s?$")
-# Words after "10 am" that make it a time and not German "10 am Montag".
+# Followed by an English word or a line end, unlike German "10 am Montag".
 _AM = (
     r"a\.\s?m\.?|am(?=\s*(?:$|[^\w\s])|\s+(?:and|or|to|on|in|at|so|if|i|is|you|u|it|the|that|this"
     r"|till|until|every|each|please|because|when|then|but|not|with|for|by|my|your|we|than|next"

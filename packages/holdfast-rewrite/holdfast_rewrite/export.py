@@ -1,8 +1,8 @@
 """Export all stored data of a person or a home.
 
 A person gets the messages they wrote, the rewrites that they may read, and the data stored about
-them. Nobody gets another person's original or learns of a message that was not delivered. The
-export of a home contains everything and is for the home's controller.
+them. No person gets another's original or learns of a message that was not delivered. The export of
+a home contains everything and is for the person responsible for the home.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ CADENCE_RULE = "rewrite_request_cadence"
 CADENCE_LOOKS = 10
 # Concurrent calls of a classifier that waits.
 CLASSIFIED_AT_ONCE = 16
-# How many times as many requests one pass claims.
+# With such a classifier, one pass claims at most this many times that number of requests.
 ROUNDS_A_RUN = 4
 WRITING = timedelta(minutes=1)
 

@@ -171,7 +171,7 @@ class Rewrites(RewriteExtension):
 
 
 def _local_detector() -> Detector:
-    """Return the local detector. If it is not installed, every language would be unknown."""
+    """Return the local detector, and check that it is installed."""
     found = local_detector()
     found.check_extra()
     return found

@@ -140,7 +140,7 @@ def _base_url(settings: Settings, provider: str) -> str | None:
 
 
 def _check(request: RouteRequest) -> None:
-    """Check the decision again before it is used."""
+    """Validate the request; the router does not trust its caller."""
     faults = []
     if request.task != JOB_TYPE:
         faults.append("task")
