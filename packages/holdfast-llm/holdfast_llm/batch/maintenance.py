@@ -36,7 +36,7 @@ def maintain_batches(store: Store, settings: Settings, events: Events) -> None:
 def prune_batches(store: Store, retention: RetentionSettings, *, limit: int) -> int:
     """Delete at most *limit* items of expired batches; then the empty batches.
 
-        A large batch is deleted in pieces. A batch with files at the provider is kept. Kept answers
+    A large batch is deleted in pieces. A batch with files at the provider is kept. Kept answers
     have their own retention.
     """
     keep_ms = ms(timedelta(days=retention.keep_days))
