@@ -144,7 +144,7 @@ def test_the_doctor_asks_each_account_a_free_question(url: str, clock: FakeClock
             out.enqueue("one", route=route("openai_responses"))
             watch = out.hf.operate(actor="user:op", role="admin").context
 
-            found = examine(watch, accounts=out.hf.batch.service.accounts)
+            found = examine(watch, probes=True)
 
             (there,) = [
                 one
