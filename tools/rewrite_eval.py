@@ -6,12 +6,14 @@
     python tools/rewrite_eval.py --rewrites v2.jsonl --against v1.jsonl
 
 Prints precision and recall of every code on the originals, how many good rewrites pass and bad ones
-fail, and the matches in the polite sentences. --against validates the same cases with the lexicons
-of a folder, or with a revision's lexicons and code. --rewrites also validates answers of a model,
-one {"case_id", "rewritten_text", "output_language"} per line; against a second such file it
-compares two prompts. A comparison lists results that changed between right and wrong, and results
-that are missing. The exit code is 1 if a number is below its floor, or a result became wrong or is
-missing; 2 if the input cannot be read.
+fail, and the matches in the polite sentences; then the gate alone, the gate with a judge, and the
+classifier, on the tuning and the sealed set side by side. --judge names the judge: scripted, a file
+of recorded verdicts, or module:factory for a route to a provider. --against validates the same
+cases with the lexicons of a folder, or with a revision's lexicons and code. --rewrites also
+validates answers of a model, one {"case_id", "rewritten_text", "output_language"} per line; against
+a second such file it compares two prompts. A comparison lists results that changed between right
+and wrong, and results that are missing. The exit code is 1 if a number misses its target, or a
+result became wrong or is missing; 2 if the input cannot be read.
 """
 
 from __future__ import annotations
@@ -34,12 +36,23 @@ from typing import Any
 from holdfast_rewrite.detect import local_detector
 from holdfast_rewrite.enums import Code, Mark
 from holdfast_rewrite.evaluate import Evaluation, evaluate
-from holdfast_rewrite.lexicon import Lexicon
+from holdfast_rewrite.lexicon import SECTIONS, Lexicon
 
 # Last, so that the holdfast of --against takes precedence.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from tools.rewrite_cases import EVAL, ROOT, Case, cases_of, locales, originals_of, polite_of
+from tools.rewrite_judges import load_judge
+from tools.rewrite_measure import (
+    labeled_of,
+    measure_classifier,
+    measure_pairs,
+    missed_targets,
+    show_classifier,
+    show_tables,
+    show_wrong,
+)
+from tools.rewrite_pairs import SEALED, TUNING, pairs_of
 
 FLOOR = 0.95
 
@@ -92,8 +105,9 @@ class Report:
         return self.scores.setdefault(locale, Score())
 
 
-HARD = tuple(code.value for code in Code if code.is_hard)
-WARNINGS = tuple(code.value for code in Code if not code.is_hard)
+HARD = tuple(code.value for code in SECTIONS)
+# The codes that the gate can find in a rewrite; the others are for the judge.
+DECIDED = frozenset({*SECTIONS, Code.NEW_FACT, Code.NON_TARGET_LOCALE})
 
 
 def measure(wanted: Iterable[str], *, rewrites: Path | None = None, folder: Path = EVAL) -> Report:
@@ -142,6 +156,7 @@ def _measure_original(
         return
     score = report.score_of(locale)
     found = lexicon.check(text).codes
+    expected = tuple(code for code in expected if code in SECTIONS)
     score.found.update(code.value for code in found if code in expected)
     score.wrong.update(code.value for code in found if code not in expected)
     score.missed.update(code.value for code in expected if code not in found)
@@ -157,6 +172,8 @@ def _measure_rewrites(report: Report, score: Score, case: Case) -> None:
         report.outcomes[f"{case.case_id} good {at}"] = Outcome(is_right, _judged(judged))
     for at, bad in enumerate(case.bad_rewrites, 1):
         judged = judge(case, bad.text, case.target_locale)
+        if not bad.codes or not DECIDED.issuperset(bad.codes):
+            continue
         missing = set(bad.codes) - set(judged.result.violations)
         is_right = judged.verdict is Mark.FAIL and not missing
         score.bad += 1
@@ -229,13 +246,12 @@ def show(report: Report) -> None:
     known = [locale for locale in report.versions if locale in report.scores]
     print("lexicon on originals: precision / recall, and how often a code is expected\n")
     print(f"{'':22}" + "".join(f"{report.versions[locale]:>15}" for locale in known))
-    for name in (*HARD, *WARNINGS):
+    for name in HARD:
         cells = [_cell(report.scores[locale], (name,)) for locale in known]
         if any(cell.strip() for cell in cells):
             print(f"{name:22}" + "".join(f"{cell:>15}" for cell in cells))
-    for title, names in (("all hard codes", HARD), ("all warnings", WARNINGS)):
-        cells = [_cell(report.scores[locale], names) for locale in known]
-        print(f"{title:22}" + "".join(f"{cell:>15}" for cell in cells))
+    cells = [_cell(report.scores[locale], HARD) for locale in known]
+    print(f"{'all codes':22}" + "".join(f"{cell:>15}" for cell in cells))
     print("\njudge: how many\n")
     rows = [
         ("good rewrites pass", "good_passed", "good"),
@@ -387,6 +403,9 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--against", help="a revision, a folder of lexicons, or a file of rewrites")
     parser.add_argument("--rewrites", type=Path, help="what a model answered, to be judged as well")
     parser.add_argument("--cases", type=Path, default=EVAL, help="a folder like eval/")
+    parser.add_argument(
+        "--judge", default="scripted", help="scripted, a file of verdicts, or module:factory"
+    )
     parser.add_argument("--wrong", action="store_true", help="list what came out wrong")
     parser.add_argument("--json", action="store_true", help="print what came of every text")
     given = parser.parse_args(args)
@@ -408,6 +427,8 @@ def _run(given: argparse.Namespace) -> int:
         return 0
     show(report)
     faults = list(below(report))
+    if folder == EVAL and not given.locales:
+        faults += _run_pairs(given)
     print("\n".join(["", *faults]) if faults else "")
     if given.wrong:
         for name, outcome in report.outcomes.items():
@@ -421,6 +442,20 @@ def _run(given: argparse.Namespace) -> int:
         before = measure_elsewhere(given.against, wanted, rewrites=given.rewrites, folder=folder)
     is_kept = compare(before, report)
     return 0 if is_kept and not faults else 1
+
+
+def _run_pairs(given: argparse.Namespace) -> list[str]:
+    """Measure the gate, the judge and the classifier on both sets; return the missed targets."""
+    tables = {}
+    for name in (TUNING, SEALED):
+        pairs = pairs_of(name)
+        judge = load_judge(given.judge, pairs)
+        tables[name] = measure_pairs(pairs, judge)
+    show_tables(tables, judge.name)
+    show_classifier({name: measure_classifier(labeled_of(name)) for name in (TUNING, SEALED)})
+    if given.wrong:
+        show_wrong(tables)
+    return list(missed_targets(tables[SEALED]))
 
 
 if __name__ == "__main__":

@@ -84,7 +84,8 @@ def rewriting(
     **rewrite: Any,
 ) -> Holdfast:
     """A Holdfast that knows where rewrites go."""
-    rewrites = RewriteSettings(routes=tuple(routes), **rewrite)
+    # Most stories are about the gate and what follows from it.
+    rewrites = RewriteSettings(routes=tuple(routes), **{"without_judge": "gate_only", **rewrite})
     return make_holdfast(url, clock, rewrite=rewrites, **(settings or {}))
 
 

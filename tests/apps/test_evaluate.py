@@ -242,7 +242,7 @@ def test_what_was_not_translated_into_an_unknown_language_fails() -> None:
 
 @pytest.mark.req("V-03")
 def test_a_text_too_short_to_tell_passes_on_its_declaration_with_a_flag() -> None:
-    found = judge("Music down, please?")
+    found = judge("Pssst, hm?")
 
     assert found.verdict is not Mark.FAIL
     assert "language_unverified" in found.result.flags
@@ -276,8 +276,11 @@ def test_a_language_that_no_detector_knows_is_left_unverified() -> None:
     ("text", "code"),
     [
         ("Could you turn the fucking music down? I can't sleep and get up at six.", Code.VULGARITY),
-        ("Could you turn it down? You are so selfish. I get up at six.", Code.PERSONAL_ATTACK),
-        ("It is your fault that I can't sleep. Could you turn the music down?", Code.BLAME),
+        ("Could you turn the music down, you retard? I get up at six.", Code.SLUR),
+        (
+            "Your profile says that you like gentle messages. Could you turn the music down?",
+            Code.PREFERENCE_DISCLOSURE,
+        ),
     ],
 )
 def test_a_hard_code_of_the_lexicon_fails(text: str, code: Code) -> None:
@@ -310,91 +313,7 @@ def test_a_language_without_a_lexicon_is_never_passed_silently() -> None:
     assert set(found.result.flags) == {"lexicon_missing", "intent_unverified"}
 
 
-# -- intent
-
-
-@pytest.mark.parametrize(
-    ("intent", "text", "mark"),
-    [
-        (MessageIntent.REQUEST, KIND, Mark.PASS),
-        (
-            MessageIntent.REQUEST,
-            "I can't sleep when the music is on, and I get up at six.",
-            Mark.FAIL,
-        ),
-        (MessageIntent.REQUEST, "You don't have to turn the music down for me.", Mark.FAIL),
-        (MessageIntent.REQUEST, "You don't have to turn the music down for me, okay?", Mark.FAIL),
-        (MessageIntent.REQUEST, "Is the music still on at night?", Mark.WARN),
-        (MessageIntent.BOUNDARY, "I am not okay with loud music when I have to sleep.", Mark.PASS),
-        (MessageIntent.BOUNDARY, "Could you turn the music down, please?", Mark.WARN),
-        (MessageIntent.CONCERN, "I am worried because the music keeps me awake.", Mark.PASS),
-        (MessageIntent.CONCERN, "Have a lovely weekend, dear friend of mine.", Mark.FAIL),
-        (MessageIntent.CLARIFICATION, "Is there a reason why the music is on at night?", Mark.PASS),
-        (MessageIntent.CLARIFICATION, "The music is on at night and I listen to it.", Mark.FAIL),
-    ],
-)
-def test_what_the_sender_wanted_must_still_be_wanted(
-    intent: MessageIntent, text: str, mark: Mark
-) -> None:
-    found = judge(text, request(intent=intent))
-
-    assert found.result.intent_preserved is mark
-    assert (found.verdict is Mark.FAIL) == (mark is Mark.FAIL)
-
-
-def test_a_request_that_was_turned_round_fails() -> None:
-    found = judge("I have to get up at six and can't sleep. Please don't turn the music down.")
-
-    assert found.verdict is Mark.FAIL
-    assert found.result.intent_preserved is Mark.FAIL
-    assert found.result.flags == ("request_reversed",)
-
-
-@pytest.mark.parametrize(
-    ("original", "text", "intent"),
-    [
-        ("Take the bins out, it stinks!", "Could you pass the salt?", MessageIntent.REQUEST),
-        ("Pay me what you owe me!", "Could you help me move the sofa?", MessageIntent.REQUEST),
-        (
-            "Where the hell is my bike key?",
-            "Could you tell me when you are back?",
-            MessageIntent.CLARIFICATION,
-        ),
-    ],
-)
-def test_a_request_on_another_matter_is_not_the_senders(
-    original: str, text: str, intent: MessageIntent
-) -> None:
-    found = judge(text, request(original, intent=intent, topic=Topic.OTHER))
-
-    assert found.verdict is Mark.FAIL
-    assert found.result.intent_preserved is Mark.FAIL
-
-
-@pytest.mark.parametrize(
-    ("original", "text", "target"),
-    [
-        ("Answer me, damn it!", "Could you get back to me when you have a moment?", "en"),
-        ("Quit slamming the damn door!", "Could you close it a little more gently?", "en"),
-        ("Stop nagging me all the time!", "Could you give me a bit of space on this?", "en"),
-        ("Pay me back, you thief!", "Könntest du mir bitte beim Sofa helfen?", "de"),
-    ],
-)
-def test_a_matter_that_no_word_shows_is_a_warning(original: str, text: str, target: str) -> None:
-    found = judge(text, request(original, target=target, topic=Topic.OTHER))
-
-    assert found.verdict is Mark.WARN
-    assert found.result.flags == ("matter_unverified",)
-
-
-def test_who_mocks_asks_for_the_opposite_and_is_not_turned_round() -> None:
-    mocking = request("Oh great, please turn the music up even more, who needs sleep?")
-    found = judge("I need my sleep. Could you turn the music down, please?", mocking)
-
-    assert found.verdict is Mark.PASS
-
-
-# -- delta
+# -- new facts
 
 
 @pytest.mark.parametrize(
@@ -404,8 +323,6 @@ def test_who_mocks_asks_for_the_opposite_and_is_not_turned_round() -> None:
         ("I can't sleep. Could you turn the music down from Friday, please?", "invented_date"),
         ("I can't sleep. Could you and Kevin turn the music down, please?", "invented_name"),
         ("The neighbours can't sleep. Could you turn the music down?", "invented_thing"),
-        ("Could you please wash the dirty dishes and clean the sink?", "invented_topic"),
-        ("Could you turn the music down? And please pay the rent.", "invented_topic"),
         ("I'm sorry, but I can't help with rewriting this message.", "machine_words"),
     ],
 )
@@ -435,54 +352,6 @@ def test_shouting_is_a_warning_between_equals_and_too_much_from_above() -> None:
     assert judge(loud).result.flags == ("tone_loud",)
     assert judge(loud, request(power=PowerMode.HIGHER_RECIPIENT)).verdict is Mark.WARN
     assert judge(loud, request(power=PowerMode.HIGHER_SENDER)).verdict is Mark.FAIL
-
-
-DEMANDS = {
-    "de": ("Mach die Musik leiser!", "Ich will, dass du die Musik leiser machst."),
-    "en": ("Turn the music down!", "I need you to turn the music down at night."),
-    "es": ("¡Baja la música!", "Deberías bajar la música por la noche."),
-    "fr": ("Baisse la musique !", "Tu devrais baisser la musique le soir."),
-    "it": ("Abbassa la musica!", "Dovresti abbassare la musica di sera."),
-    "nl": ("Zet de muziek zachter!", "Ik wil dat je de muziek zachter zet."),
-    "pl": ("Ścisz muzykę!", "Powinieneś ściszyć muzykę wieczorem."),
-    "pt": ("Abaixa a música!", "Devias baixar a música à noite."),
-}
-
-
-@pytest.mark.parametrize("locale", DEMANDS)
-def test_a_demand_is_a_warning_between_equals_and_fails_where_one_has_more_say(
-    locale: str,
-) -> None:
-    original, demand = DEMANDS[locale]
-    verdicts = {}
-    for power in PowerMode:
-        found = judge(demand, request(original, source=locale, target=locale, power=power))
-        assert "tone_demand" in found.result.flags
-        verdicts[power] = found.result.tone_safety
-
-    assert verdicts == {
-        PowerMode.PEER: Mark.WARN,
-        PowerMode.HIGHER_SENDER: Mark.FAIL,
-        PowerMode.HIGHER_RECIPIENT: Mark.FAIL,
-    }
-
-
-def test_a_boundary_may_say_what_its_sender_needs() -> None:
-    knock = request(
-        "Don't you dare come in without knocking!",
-        intent=MessageIntent.BOUNDARY,
-        topic=Topic.PRIVACY,
-        power=PowerMode.HIGHER_SENDER,
-    )
-    found = judge("I need you to knock before you come into my room.", knock)
-
-    assert found.verdict is Mark.WARN
-    assert found.result.flags == ("tone_demand",)
-
-
-@pytest.mark.parametrize("text", [f"{KIND} You must be tired.", f"{KIND} You should feel at home."])
-def test_what_only_sounds_like_a_demand_is_none(text: str) -> None:
-    assert judge(text, request(power=PowerMode.HIGHER_SENDER)).verdict is Mark.PASS
 
 
 def test_an_angry_face_shouts() -> None:
@@ -545,19 +414,3 @@ def of_case(case: dict[str, str]) -> RewriteRequest:
         power=PowerMode(case["power_mode"]),
     )
     return dataclasses.replace(found, rewrite_strength=Strength(case["rewrite_strength"]))
-
-
-def test_one_phrase_inside_another_is_no_second_issue() -> None:
-    found = judge(
-        "Quando i miei messaggi restano senza risposta mi sento un po' ignorata. "
-        "Mi farebbe piacere ricevere anche solo due parole.",
-        request(
-            "Non rispondi mai ai messaggi, mi hai stufato",
-            intent=MessageIntent.CONCERN,
-            source="it",
-            target="it",
-            topic=Topic.COMMUNICATION,
-        ),
-    )
-
-    assert found.verdict is Mark.PASS

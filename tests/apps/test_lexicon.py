@@ -14,7 +14,7 @@ from holdfast_rewrite import phrase_matcher
 from holdfast_rewrite.enums import Code, Mark
 from holdfast_rewrite.lexicon import BadLexicon, Lexicon, check_text
 
-DATA = sorted((Path(module.__file__).parent / "lexicons").glob("*.toml"))
+DATA = sorted((Path(module.__file__).parent / "lexicons").glob("??.toml"))
 LOCALES = [path.stem for path in DATA]
 
 
@@ -23,7 +23,7 @@ def made(**sections: Any) -> Lexicon:
 
 
 def finds(wanted: str, text: str) -> bool:
-    return bool(made(blame={"phrases": [wanted]}).check(text).codes)
+    return bool(made(preference_disclosure={"phrases": [wanted]}).check(text).codes)
 
 
 # -- phrases
@@ -79,26 +79,14 @@ def test_a_phrase_is_not_found_where_it_is_not(wanted: str, text: str) -> None:
 
 
 def test_a_command_may_follow_an_opener_at_the_beginning_but_not_a_list() -> None:
-    lexicon = made(openers=["and", "so"], authority={"phrases": ["^clean it"]})
+    lexicon = made(openers=["and", "so"], preference_disclosure={"phrases": ["^clean it"]})
 
     assert lexicon.check("So clean it.").codes
     assert not lexicon.check("I wash and clean it.").codes
 
 
-def test_a_trait_may_be_intensified_twice() -> None:
-    lexicon = made(
-        intensifiers=["so", "really"],
-        sets={"you_are": ["you are", "you're"]},
-        personal_attack={"traits": ["lazy", "good for nothing"], "phrases": ["{you_are} {trait}"]},
-    )
-
-    assert lexicon.check("you're lazy").codes == (Code.PERSONAL_ATTACK,)
-    assert lexicon.check("You are really so good for nothing").codes
-    assert not lexicon.check("you are so really so lazy").codes
-
-
 def test_nothing_inside_an_exception_is_a_hit_and_everything_outside_is() -> None:
-    lexicon = made(blame={"phrases": ["your fault"], "except": ["not your fault"]})
+    lexicon = made(preference_disclosure={"phrases": ["your fault"], "except": ["not your fault"]})
 
     assert not lexicon.check("It is not your fault.").codes
     assert lexicon.check("It is not your fault, it is your fault.").codes
@@ -106,11 +94,11 @@ def test_nothing_inside_an_exception_is_a_hit_and_everything_outside_is() -> Non
 
 def test_an_exception_excuses_only_its_own_code() -> None:
     lexicon = made(
-        blame={"phrases": ["your fault"], "except": ["not your fault"]},
-        authority={"phrases": ["fault"]},
+        preference_disclosure={"phrases": ["your fault"], "except": ["not your fault"]},
+        slur={"words": ["fault"]},
     )
 
-    assert lexicon.check("not your fault").codes == (Code.AUTHORITY,)
+    assert lexicon.check("not your fault").codes == (Code.SLUR,)
 
 
 def test_another_spelling_of_a_letter_is_the_same_word() -> None:
@@ -125,7 +113,7 @@ def test_another_spelling_of_a_letter_is_the_same_word() -> None:
 )
 def test_a_phrase_that_cannot_be_read_is_refused(wanted: str) -> None:
     with pytest.raises(BadLexicon, match="xx"):
-        made(blame={"phrases": [wanted]})
+        made(preference_disclosure={"phrases": [wanted]})
 
 
 @pytest.mark.parametrize(
@@ -133,11 +121,11 @@ def test_a_phrase_that_cannot_be_read_is_refused(wanted: str) -> None:
     [
         {"version": "1", "locale": "yy"},
         {"locale": "xx"},
-        {"version": "1", "locale": "xx", "blame": {"words": ["a"]}},
+        {"version": "1", "locale": "xx", "preference_disclosure": {"words": ["a"]}},
         {"version": "1", "locale": "xx", "vulgarity": {"phrases": ["a"]}},
         {"version": "1", "locale": "xx", "new_fact": {"phrases": ["a"]}},
         {"version": "1", "locale": "xx", "rudeness": {"phrases": ["a"]}},
-        {"version": "1", "locale": "xx", "blame": {"phrases": 3}},
+        {"version": "1", "locale": "xx", "preference_disclosure": {"phrases": 3}},
     ],
 )
 def test_data_that_says_something_else_is_refused(document: dict[str, Any]) -> None:
@@ -185,31 +173,26 @@ def test_another_word_is_not(text: str) -> None:
 
 
 def test_only_vulgar_words_and_slurs_are_looked_for_behind_disguises() -> None:
-    assert not made(blame={"phrases": ["fault"]}).check("f4ult").codes
+    assert not made(preference_disclosure={"phrases": ["fault"]}).check("f4ult").codes
     assert made(slur={"words": ["fault"]}).check("f4ult").codes == (Code.SLUR,)
 
 
 # -- what is found
 
 
-def test_a_hard_code_fails_and_a_warning_only_warns() -> None:
-    lexicon = made(
-        blame={"phrases": ["your fault"]},
-        sarcasm_warn={"phrases": ["bravo"]},
-        hedge_warn={"phrases": ["forget i asked"]},
-    )
-    both = lexicon.check("Bravo, your fault. Forget I asked.")
-    warned = lexicon.check("Bravo.")
+def test_a_code_fails_the_text() -> None:
+    lexicon = made(preference_disclosure={"phrases": ["your fault"]})
+    found = lexicon.check("Well, your fault.")
     clean = lexicon.check("Thank you.")
 
-    assert both.codes == (Code.BLAME, Code.SARCASM_WARN, Code.HEDGE_WARN)
-    assert (both.lexicon_pass, both.tone_safety) == (False, Mark.FAIL)
-    assert (warned.lexicon_pass, warned.tone_safety) == (True, Mark.WARN)
+    assert (found.lexicon_pass, found.tone_safety) == (False, Mark.FAIL)
     assert (clean.lexicon_pass, clean.tone_safety, clean.hits) == (True, Mark.PASS, ())
 
 
 def test_findings_hold_places_and_never_words() -> None:
-    findings = made(blame={"phrases": ["your fault"]}).check("It is your fault, Rosalind.")
+    findings = made(preference_disclosure={"phrases": ["your fault"]}).check(
+        "It is your fault, Rosalind."
+    )
 
     assert [(hit.start, hit.end) for hit in findings.hits] == [(6, 16)]
     assert "fault" not in repr(findings)
@@ -217,7 +200,7 @@ def test_findings_hold_places_and_never_words() -> None:
 
 
 def test_what_a_lexicon_remembers_of_a_text_is_its_own_words_alone() -> None:
-    lexicon = made(blame={"phrases": ["your ... fault", "messy*"]})
+    lexicon = made(preference_disclosure={"phrases": ["your ... fault", "messy*"]})
     lexicon.check("It is your neighbour Rosalind's fault, messyness and all.")
     moves = [seen for state in lexicon._phrases._states.values() for seen in state.moves]
     remembered = {text for word, *ends in moves for text in (word, *sum(ends, ())) if text}
@@ -228,7 +211,7 @@ def test_what_a_lexicon_remembers_of_a_text_is_its_own_words_alone() -> None:
 
 def test_a_lexicon_forgets_before_it_remembers_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phrase_matcher, "MOST_REMEMBERED", 10)
-    lexicon = made(blame={"phrases": [f"word{at} again" for at in range(100)]})
+    lexicon = made(preference_disclosure={"phrases": [f"word{at} again" for at in range(100)]})
 
     assert all(lexicon.check(f"It is word{at} again.").codes for at in range(100))
     assert sum(len(state.moves) for state in lexicon._phrases._states.values()) <= 10
@@ -244,7 +227,7 @@ def test_no_sign_between_or_on_the_letters_hides_a_word(text: str) -> None:
 
 
 def test_letters_of_another_script_hide_no_insult() -> None:
-    assert check_text("en", "You are l\u0430zy.")["violations"] == ["personal_attack"]
+    assert check_text("en", "You sh\u0456t.")["violations"] == ["vulgarity"]
 
 
 @pytest.mark.parametrize(
@@ -312,13 +295,13 @@ def test_a_text_is_checked_in_its_own_language_only() -> None:
 
 
 def test_the_answer_names_pass_codes_tone_and_version() -> None:
-    answer = check_text("en", "You are so lazy.")
+    answer = check_text("en", "You bitch.")
 
     assert answer == {
         "lexicon_pass": False,
-        "violations": ["personal_attack"],
+        "violations": ["vulgarity"],
         "tone_safety": "fail",
-        "lexicon_version": "en-1",
+        "lexicon_version": "en-2",
     }
 
 

@@ -108,8 +108,6 @@ def test_the_same_number_written_otherwise_is_none(
         ("Hallo Lena, kannst du es machen?", "de", Invented.NAME),
         ("Kannst du es machen, Lena?", "de", Invented.NAME),
         ("¿Puedes pedírselo a Lucía?", "es", Invented.NAME),
-        ("See https://example.com for the plan.", "en", Invented.LINK),
-        ("Hi [Name], could you do it?", "en", Invented.LINK),
         ("As an AI language model I cannot help with that.", "en", Invented.MACHINE),
         ("Here is the rewritten message: could you do it?", "en", Invented.MACHINE),
         ("Lo siento, no puedo ayudar con esa solicitud.", "es", Invented.MACHINE),

@@ -153,6 +153,7 @@ def test_the_routing_decision_is_whole_and_holds_no_text(rewrites: Rewrites, hf:
         "lane": "cross_language",
         "source_locale": "en",
         "target_locale": "de",
+        "verdict_by": "gate",
     }
 
 

@@ -63,6 +63,7 @@ def test_a_decision_has_every_field_and_is_the_route_of_a_job() -> None:
         "lane": "cross_language",
         "source_locale": "en",
         "target_locale": "es",
+        "verdict_by": "person",
     }
     route = Route.read(decision)
     assert route.group_key == "openai|large|v1|v1|async|cross_language|en|es"

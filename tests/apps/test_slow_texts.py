@@ -10,11 +10,13 @@ import pytest
 
 from holdfast_rewrite.detect import local_detector
 from holdfast_rewrite.enums import LONGEST_MESSAGE
+from holdfast_rewrite.foreign_content import contacts_in, links_in, markup_in
 from holdfast_rewrite.lexicon import Lexicon
-from holdfast_rewrite.negation import is_reversed
+from holdfast_rewrite.likeness import is_copied, is_unrelated
 from holdfast_rewrite.new_facts import invented
 from holdfast_rewrite.normalize_text import normalize_text
 from holdfast_rewrite.ruleset import Rules
+from holdfast_rewrite.second_look import loaded_words
 
 # They take up to 20 times as long as an ordinary message of the same length. Without the ends that
 # the patterns have, most take 200 to 8,000 times as long.
@@ -56,9 +58,9 @@ READERS: dict[str, Callable[[str], object]] = {
     "normalize_text": normalize_text,
     "lexicon": lambda text: lexicon().check(text),
     "rules": lambda text: rules().read(text),
-    "negation": lambda text: is_reversed(
-        rules().read(text), rules().read(text), is_same_language=True
-    ),
+    "likeness": lambda text: (is_copied(text, text[::-1]), is_unrelated(text, text[::-1], ())),
+    "content": lambda text: (list(links_in(text)), list(contacts_in(text)), list(markup_in(text))),
+    "second look": lambda text: list(loaded_words(text, text, source="en", target="en")),
     "detector": lambda text: local_detector().detect(text),
     "delta of the rewrite": lambda text: invented("Turn it down at 10, Tom.", text, "en"),
     "delta of the original": lambda text: invented(text, "Could Tom turn it down at 11?", "en"),

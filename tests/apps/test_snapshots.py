@@ -89,11 +89,11 @@ def test_the_mark_of_an_erasure_cannot_be_set_alone(hf: Holdfast, sent: Answer) 
         ),
         (
             f"UPDATE holdfast.recipient_snapshot SET recipient_user_ids = '[\"{STRANGER}\"]'",
-            "its recipient snapshot names somebody else",
+            "its recipient snapshot names another person",
         ),
         (
             f"UPDATE holdfast.recipient_preference_snapshot SET recipient_user_id = '{STRANGER}'",
-            "its preference snapshot is somebody else's",
+            "its preference snapshot belongs to another person",
         ),
     ],
 )

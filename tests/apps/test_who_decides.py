@@ -68,7 +68,7 @@ def test_only_the_orchestrator_classifies_resolves_and_enqueues() -> None:
     assert modules_with(rf"{at}\.enqueue_rewrites import") == {"holdfast_rewrite/orchestrate.py"}
     assert modules_with(r"insert_steps|insert_jobs|hf\.enqueue") & {
         f"holdfast_rewrite/{path.relative_to(REWRITE)}" for path in REWRITE.rglob("*.py")
-    } == {"holdfast_rewrite/enqueue_rewrites.py"}
+    } == {"holdfast_rewrite/enqueue_rewrites.py", "holdfast_rewrite/judging.py"}
 
 
 # What decides on locales, lane, recipient, policy and route.
@@ -169,5 +169,10 @@ def test_what_executes_a_rewrite_knows_nothing_that_could_decide_deliver_or_reve
     sql = (REWRITE / "work.sql").read_text("utf-8")
     tables = set(re.findall(r"holdfast\.(\w+) AS|INTO holdfast\.(\w+)", sql))
 
-    assert imported_by("work", "output", "payload") & DECIDES == set()
-    assert {one or other for one, other in tables} == {"job", "rewrite_request", "rewrite_output"}
+    assert imported_by("work", "output", "payload", "judge", "verdict") & DECIDES == set()
+    assert {one or other for one, other in tables} == {
+        "job",
+        "rewrite_draft",
+        "rewrite_output",
+        "rewrite_request",
+    }

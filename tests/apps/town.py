@@ -221,7 +221,9 @@ def open_town(url: str, clock: FakeClock) -> Iterator[Town]:
                 db=url,
                 providers={"openai": account},
                 prices=tuple(map(_price, ("batch", "async"))),
-                rewrite=RewriteSettings(routes=(_route("batch"), _route("async"))),
+                rewrite=RewriteSettings(
+                    routes=(_route("batch"), _route("async")), without_judge="gate_only"
+                ),
                 profiles={},
             ),
             clock=clock,

@@ -6,9 +6,9 @@ has no rules, the confidence is low and the message gets a full reframe.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from holdfast_rewrite import second_look
 from holdfast_rewrite.classify import Message
 from holdfast_rewrite.detect import Detector, local_detector
 from holdfast_rewrite.enums import (
@@ -18,23 +18,22 @@ from holdfast_rewrite.enums import (
     MessageIntent,
     SafetyFlag,
     Strength,
+    Surface,
     Topic,
 )
-from holdfast_rewrite.lexicon import Lexicon
+from holdfast_rewrite.lexicon import Lexicon, everywhere
 from holdfast_rewrite.model import ClassifierResult, Confidences
 from holdfast_rewrite.requests_in_text import Asks, asks_of
 from holdfast_rewrite.ruleset import LOCALES, Reading, Rules
-from holdfast_rewrite.tone import has_angry_face
+from holdfast_rewrite.second_look import is_pointed, is_polite
+from holdfast_rewrite.tone import is_loud
 
+# Long enough to be detected.
+_SAMPLE = "Could you please turn the music down?"
 # At most two topics: fewer are preferred, two if both are possible.
 MOST_TOPICS = 2
-
-_WORD = re.compile(r"[^\W\d_]{3,}")
-_EXCLAIMED = re.compile(r"!{2,}|!\?|\?!|\?{3,}")
-# Codes that a rewrite must not contain and a calm message may.
-_NOT_SHARP = frozenset({Code.HEDGE_WARN, Code.PREFERENCE_DISCLOSURE})
-# A message in capitals, or this many words in capitals, is shouting; one word is emphasis.
-MANY_SHOUTED = 2
+# Longer statements without a polite word are mostly complaints.
+_FEW_LETTERS = 76
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class _Tone:
 
     is_sharp: bool
     is_intense: bool
-    is_sarcastic: bool
+    is_calm: bool
 
 
 class LocalClassifier:
@@ -54,6 +53,18 @@ class LocalClassifier:
 
     def __init__(self, detector: Detector | None = None) -> None:
         self._detector = detector or local_detector()
+
+    def load(self) -> None:
+        """Load the detector's model and the tables of all languages: a second of processor time.
+
+        Without it, the first message of a process waits for the model, and the first one of each
+        language for its tables.
+        """
+        for locale in LOCALES:
+            Rules.for_locale(locale)
+            Lexicon.for_locale(locale)
+            second_look.load(locale)
+        self.classify(Message("", _SAMPLE, "", Surface.OTHER))
 
     def classify(self, message: Message) -> ClassifierResult:
         """Classify topic, intent and tone of a message."""
@@ -70,7 +81,6 @@ class LocalClassifier:
         if not is_sure:
             # The rules of a guessed language may produce false matches.
             topic_level = intent_level = Level.LOW
-        is_calm = not (tone.is_sharp or tone.is_intense)
         is_clear = Level.LOW not in (topic_level, intent_level)
         return ClassifierResult(
             classifier_version=CLASSIFIER_VERSION,
@@ -78,10 +88,10 @@ class LocalClassifier:
             topics=topics,
             intent=intent,
             rewrite_strength=Strength.LIGHT_TOUCH
-            if is_calm and is_clear
+            if tone.is_calm and is_clear
             else Strength.FULL_REFRAME,
             confidence=Confidences(topic_level, intent_level, heard.confidence),
-            safety_flags=_flags(tone.is_intense, tone.is_sarcastic or intent_level is Level.LOW),
+            safety_flags=_flags(tone.is_intense, intent_level is Level.LOW),
         )
 
 
@@ -106,7 +116,7 @@ def _unread(text: str, language: str, confidence: Level) -> ClassifierResult:
         intent=MessageIntent.CONCERN,
         rewrite_strength=Strength.FULL_REFRAME,
         confidence=Confidences(Level.LOW, Level.LOW, confidence),
-        safety_flags=_flags(_is_loud(text), True),
+        safety_flags=_flags(is_loud(text), True),
     )
 
 
@@ -148,11 +158,11 @@ def _intent(asks: Asks, tone: _Tone, topic: Level) -> tuple[MessageIntent, Level
     if asks.has_boundary:
         return MessageIntent.BOUNDARY, Level.MEDIUM if asks.has_request else Level.HIGH
     if asks.has_request:
-        return MessageIntent.REQUEST, Level.MEDIUM if tone.is_sarcastic else Level.HIGH
+        return MessageIntent.REQUEST, Level.HIGH
     if asks.has_question and not tone.is_sharp:
         return MessageIntent.CLARIFICATION, Level.MEDIUM
     if asks.has_concern or tone.is_sharp:
-        return MessageIntent.CONCERN, Level.MEDIUM if tone.is_sarcastic else Level.HIGH
+        return MessageIntent.CONCERN, Level.HIGH
     # A plain statement about a clear topic is a concern by elimination.
     return MessageIntent.CONCERN, Level.LOW if topic is Level.LOW else Level.MEDIUM
 
@@ -161,21 +171,30 @@ def _intent(asks: Asks, tone: _Tone, topic: Level) -> tuple[MessageIntent, Level
 
 
 def _tone(text: str, locale: str, reading: Reading) -> _Tone:
-    lexicon = Lexicon.for_locale(locale)
-    codes = lexicon.check(text).codes if lexicon is not None else ()
-    is_loud = _is_loud(text)
-    is_foul = Code.VULGARITY in codes or Code.SLUR in codes
-    is_intense = is_loud or is_foul or bool(reading.section("tone.intense").hits)
-    sharp = set(codes) - _NOT_SHARP
-    is_sharp = bool(sharp or reading.section("tone.sharp").hits or is_loud)
-    return _Tone(is_sharp, is_intense, Code.SARCASM_WARN in codes)
+    """Read the tone. Not every sharp word is listed, so calm must show in a sign of its own."""
+    loud = is_loud(text)
+    is_foul = _is_foul(text, locale)
+    is_intense = loud or is_foul or bool(reading.section("tone.intense").hits)
+    is_sharp = (
+        loud or is_foul or is_pointed(text, locale) or bool(reading.section("tone.sharp").hits)
+    )
+    is_calm = not (is_sharp or is_intense) and _seems_calm(text, locale, reading)
+    return _Tone(is_sharp, is_intense, is_calm)
 
 
-def _is_loud(text: str) -> bool:
-    """Return whether the text shouts: capitals, repeated marks, angry faces."""
-    if _EXCLAIMED.search(text) or has_angry_face(text):
+def _seems_calm(text: str, locale: str, reading: Reading) -> bool:
+    """Return whether a message is polite, asks, or states a need or a concern in a few words."""
+    if "?" in text or is_polite(text, locale):
         return True
-    return sum(map(str.isupper, _WORD.findall(text))) >= MANY_SHOUTED
+    states = reading.section("intent.boundary").hits or reading.section("intent.concern").hits
+    return len(text) <= _FEW_LETTERS and bool(states)
+
+
+def _is_foul(text: str, locale: str) -> bool:
+    lexicon = Lexicon.for_locale(locale)
+    lexicons = (everywhere(), *((lexicon,) if lexicon else ()))
+    foul = {Code.VULGARITY, Code.SLUR}
+    return any(not foul.isdisjoint(one.check(text).codes) for one in lexicons)
 
 
 def _flags(is_intense: bool, is_ambiguous: bool) -> tuple[SafetyFlag, ...]:

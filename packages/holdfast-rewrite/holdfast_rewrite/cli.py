@@ -1,9 +1,8 @@
-"""holdfast rewrite submit|show|classify|context-pack|route|lexicon|evaluate|export|erase"""
+"""holdfast rewrite submit|show|held|classify|context-pack|route|lexicon|evaluate|export|erase"""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.given import app_of, operator_of, operator_options, print_json, settings_of
 from holdfast.config import Settings
 from holdfast.ids import read_uuid
+from holdfast_rewrite.cli_text import text_option
 from holdfast_rewrite.enums import (
     CLASSIFIER_VERSION,
     CONTEXT_VERSION,
@@ -30,6 +30,7 @@ from holdfast_rewrite.enums import (
     Surface,
     Topic,
 )
+from holdfast_rewrite.held_cli import held
 
 if TYPE_CHECKING:
     from holdfast_rewrite.classify import Message
@@ -41,35 +42,12 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 SURFACES = ("weekly_feedback", *(surface.value for surface in Surface))
 
 
-def read_text(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return an option's value, or standard input for ``-``.
-
-    A text on standard input does not appear in process lists.
-    """
-    if value is None:
-        return None
-    if value == "-" and ctx.meta.setdefault("holdfast.stdin", param.name) != param.name:
-        raise click.BadParameter("standard input holds one text, and it is read", param=param)
-    try:
-        text = sys.stdin.buffer.read().decode() if value == "-" else value
-        text.encode()
-    except UnicodeError:
-        raise click.BadParameter("it is not UTF-8", param=param) from None
-    return text.removesuffix("\n") if value == "-" else text
-
-
 def read_id(_ctx: click.Context, param: click.Parameter, value: str) -> str:
     """Return an option's value as a normalized id."""
     try:
         return read_uuid(value)
     except ValueError as exc:
         raise click.BadParameter(f"it {exc}", param=param) from None
-
-
-def text_option(name: str, says: str) -> Callable[[F], F]:
-    return click.option(
-        name, required=True, callback=read_text, help=f"{says}; - reads standard input."
-    )
 
 
 def choice(words: Any) -> click.Choice[str]:
@@ -111,6 +89,9 @@ def rewrite() -> None:
 
     The commands print JSON.
     """
+
+
+rewrite.add_command(held)
 
 
 # -- with a database

@@ -17,16 +17,16 @@ from holdfast import FakeClock, Holdfast, Settings, dispatch_once, sync_schedule
 from holdfast_llm import ProviderSettings
 from holdfast_rewrite.directory import SqlDirectory
 from holdfast_rewrite.rewrites import Rewrites
-from holdfast_rewrite.settings import RewriteSettings, RouteSettings
+from holdfast_rewrite.settings import JudgeRouteSettings, RewriteSettings, RouteSettings
 from holdfast_rewrite.show import Received
 from holdfast_rewrite.validation import Submission
-from holdfast_simulator import Prompt, Simulator
+from holdfast_simulator import Prompt, Simulator, with_judge
 
 if TYPE_CHECKING:
     from holdfast.demo.acts import ActReport
 
 LOCALES = {"Nora": "en-GB", "Ben": "en-US", "Luis": "es-MX", "Amélie": "fr"}
-MOST_DISPATCHES = 8
+MOST_DISPATCHES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def run(report: ActReport) -> None:
     """Rewrite the messages, lose the answer to the batch, and count what was paid and read."""
     os.environ["SIMULATED_KEY"] = "not-a-real-key"
     clock = FakeClock()
-    with Simulator(clock=clock, responder=_answer) as simulator:
+    with Simulator(clock=clock, responder=with_judge(_answer)) as simulator:
         hf = Holdfast(settings=_settings(report.folder, simulator), clock=clock)
         try:
             _play(report, hf, clock, simulator)
@@ -130,9 +130,10 @@ def _report(
     simulator: Simulator,
 ) -> None:
     charges = simulator.ledger.charges
-    report.require("every message is billed once", len(charges) == len(submitted))
+    report.require("every message is rewritten and judged once", len(charges) == 2 * len(submitted))
     report.say("The provider accepted the batch; its answer was lost.")
     report.say("A lookup found the batch, so it was not submitted again.")
+    report.say("A second model judged every rewrite before it was delivered.")
     for request, exchange in submitted.items():
         report.say(f"{exchange.sender} writes: {exchange.sharp}")
         for name, one in received:
@@ -144,7 +145,9 @@ def _report(
     ]
     report.count("messages", len(submitted), "sharp messages that were submitted")
     report.count("rewritten", len(read), "kind messages that their recipients read")
-    report.count("charges", len(charges), "executions that the provider billed")
+    report.count(
+        "charges", len(charges), "executions that the provider billed: rewrites and verdicts"
+    )
     report.count("lost", len(submitted.keys() - set(read)), "messages without a rewrite")
     report.count("doubled", len(read) - len(set(read)), "messages with two rewrites")
     report.count("paid twice", len(simulator.ledger.double_paid()), "billed more than once")
@@ -170,8 +173,11 @@ def _settings(folder: Path, simulator: Simulator) -> Settings:
         high_quality=True,
         supports_translation=True,
     )
+    judge = JudgeRouteSettings(
+        provider="openai", adapter_kind="openai_responses", model="gpt-5-mini"
+    )
     sections: dict[str, Any] = {
         "providers": {"openai": provider},
-        "rewrite": RewriteSettings(routes=(route,)),
+        "rewrite": RewriteSettings(routes=(route,), judge_route=judge),
     }
     return Settings(db=f"sqlite:///{folder}/rewrite.db", **sections)

@@ -22,6 +22,7 @@ def check_rewrites(context: CheckContext) -> Iterator[Finding]:
     """Check for requests that the orchestrator should have continued."""
     limits = context.limits
     (row,) = context.many(SQL.count_left, age_ms=ms(PATIENCE), limit=limits.count)
+    yield from _check_held(context)
     if not row["requests"]:
         yield Finding("rewrites", OK, "No rewrite waits for its orchestrator for long.")
         return
@@ -37,3 +38,18 @@ def check_rewrites(context: CheckContext) -> Iterator[Finding]:
         RUN.format(name=ORCHESTRATOR),
         {"requests": row["requests"]},
     )
+
+
+def _check_held(context: CheckContext) -> Iterator[Finding]:
+    """Report rewrites that wait for a person for longer than the settings allow."""
+    patience = timedelta(hours=context.settings.rewrite.held_alert_hours)
+    (row,) = context.many(SQL.count_held, age_ms=ms(patience), limit=context.limits.count)
+    if row["rewrites"]:
+        yield Finding(
+            "rewrites",
+            PROBLEM,
+            f"{row['rewrites']} rewrites are held for a person, the oldest since"
+            f" {read_instant(row['since']):%F %T} UTC.",
+            "Decide them: holdfast rewrite held list.",
+            {"held": row["rewrites"]},
+        )

@@ -39,6 +39,7 @@ _ROUTED = (
     "policy_version",
     "execution_mode",
     "cache_eligible",
+    "verdict_by",
 )
 
 

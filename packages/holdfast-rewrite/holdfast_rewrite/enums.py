@@ -7,6 +7,8 @@ from enum import StrEnum
 ORCHESTRATOR_RUN = "rewrite_orchestrator"
 JOB_TYPE = "complaint_rewrite"
 STAGE = "rewrite"
+JUDGE_TYPE = "rewrite_judge"
+JUDGE_STAGE = "judge"
 
 CLASSIFIER_VERSION = "v1"
 CONTEXT_VERSION = "v1"
@@ -185,6 +187,8 @@ class Step(StrEnum):
     CONTEXT_BUILT = "context_built"
     ROUTED = "routed"
     ENQUEUED = "enqueued"
+    JUDGING = "judging"
+    HELD = "held"
     COMPLETED = "completed"
     REVEALED = "revealed"
     FAILED = "failed"
@@ -196,8 +200,19 @@ class Step(StrEnum):
         return f"rewrite_{self.value}"
 
 
+class VerdictBy(StrEnum):
+    """Who decides that a rewrite which passed the gate is delivered. Part of the route."""
+
+    GATE = "gate"
+    JUDGE = "judge"
+    PERSON = "person"
+
+
 class FailureCode(StrEnum):
-    """Why a request failed before it had a job. For operators; senders see only the failure."""
+    """Why a request failed, if its job has no error class. For operators.
+
+    Senders see only the failure.
+    """
 
     NOT_IN_HOME = "not_in_home"
     SELF_RECIPIENT = "self_recipient"
@@ -214,4 +229,6 @@ class FailureCode(StrEnum):
     ENQUEUE_FAILED = "enqueue_failed"
     ABANDONED = "abandoned"
     ERASED = "erased"
+    HELD_REJECTED = "held_rejected"
+    HELD_EXPIRED = "held_expired"
     DEFECT = "defect"

@@ -101,6 +101,7 @@ def _erase_page(tx: Tx, *, whose: Whose, actor: Actor, after: tuple[str, str]) -
     tx.affected(SQL.erase_requests, gone=gone)
     tx.affected(SQL.erase_messages, gone=gone)
     tx.affected(SQL.erase_outputs, gone=gone)
+    tx.affected(SQL.erase_drafts, gone=gone)
     tx.affected(SQL.delete_kept_answers, gone=gone)
     tx.affected(SQL.delete_preference_snapshots, gone=gone)
     record_actions(tx, [deed_of(row, actor, "rewrite_erased", {}) for row in rows])

@@ -20,20 +20,24 @@ ORDER BY request.org_id, request.rewrite_request_id
 LIMIT :limit;
 
 -- erase_requests :affected — crosses tenants: runs first, so that concurrent output writers wait
--- A request without a job fails here, because its input is gone.
+-- A request without a job fails here, because its input is gone. So does one whose rewrite waits.
 UPDATE holdfast.rewrite_request AS request
 SET rewrite_request = NULL, context_pack = NULL, policy = NULL, content_hash = NULL,
     erased_at = coalesce(request.erased_at, {now}),
     preferences_erased_at = coalesce(request.preferences_erased_at, {now}),
-    step = CASE WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
+    step = CASE WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed',
+                                     'judging', 'held')
                 THEN 'failed' ELSE request.step END,
-    status = CASE WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
+    status = CASE WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed',
+                                     'judging', 'held')
                   THEN 'failed' ELSE request.status END,
     failure_code = CASE
-        WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
+        WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed',
+                              'judging', 'held')
         THEN 'erased' ELSE request.failure_code END,
     failed_at = CASE
-        WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
+        WHEN request.step IN ('received', 'queued', 'classified', 'context_built', 'routed',
+                              'judging', 'held')
         THEN {now} ELSE request.failed_at END,
     updated_at = {now}
 FROM {rows gone: org_id uuid, id uuid}
@@ -53,13 +57,26 @@ FROM {rows gone: org_id uuid, id uuid}
 WHERE output.org_id = gone.org_id AND output.rewrite_request_id = gone.id
   AND output.erased_at IS NULL;
 
+-- erase_drafts :affected — crosses tenants: rewrites that wait for a verdict or a person
+UPDATE holdfast.rewrite_draft AS draft
+SET rewritten_text = NULL, erased_at = {now}, updated_at = {now},
+    state = CASE WHEN draft.state IN ('judging', 'held') THEN 'rejected' ELSE draft.state END
+FROM {rows gone: org_id uuid, id uuid}
+WHERE draft.org_id = gone.org_id AND draft.rewrite_request_id = gone.id
+  AND draft.erased_at IS NULL;
+
 -- delete_kept_answers :affected — crosses tenants: provider answers that were not committed yet
 DELETE FROM holdfast.batch_answer
 WHERE (org_id, job_id) IN (
     SELECT request.org_id, request.job_id
     FROM {rows gone: org_id uuid, id uuid}
     JOIN holdfast.rewrite_request AS request
-      ON request.org_id = gone.org_id AND request.rewrite_request_id = gone.id);
+      ON request.org_id = gone.org_id AND request.rewrite_request_id = gone.id)
+   OR (org_id, job_id) IN (
+    SELECT draft.org_id, draft.judge_job_id
+    FROM {rows gone: org_id uuid, id uuid}
+    JOIN holdfast.rewrite_draft AS draft
+      ON draft.org_id = gone.org_id AND draft.rewrite_request_id = gone.id);
 
 -- delete_preference_snapshots :affected — crosses tenants: preferences of recipients at that time
 DELETE FROM holdfast.recipient_preference_snapshot

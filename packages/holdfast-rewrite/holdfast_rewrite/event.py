@@ -1,4 +1,4 @@
-"""The event of the complaint rewrite."""
+"""The events of the complaint rewrite."""
 
 from __future__ import annotations
 
@@ -31,3 +31,24 @@ class RewriteMoved(ExtensionEvent):
     @property
     def log_level(self) -> int:
         return logging.WARNING if self.step == "failed" else logging.INFO
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteJudged(ExtensionEvent):
+    """The model judge answered, or gave no verdict.
+
+    *verdict* is clean, findings or none; *codes* are the findings. It never contains a quote.
+    """
+
+    rewrite_request_id: str
+    org_id: str
+    verdict: str
+    codes: tuple[str, ...] = ()
+
+    @property
+    def log_name(self) -> str:
+        return "rewrite.judged"
+
+    @property
+    def log_level(self) -> int:
+        return logging.INFO

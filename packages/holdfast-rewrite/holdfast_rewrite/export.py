@@ -21,7 +21,15 @@ from holdfast_rewrite.erase import FIRST, Whose
 SQL = Statements("holdfast_rewrite", "export.sql")
 
 _DOCUMENTS = frozenset(
-    {"topics", "classifier_result", "context_pack", "policy", "eval_result", "preference_payload"}
+    {
+        "topics",
+        "classifier_result",
+        "context_pack",
+        "policy",
+        "eval_result",
+        "findings",
+        "preference_payload",
+    }
 )
 _NOTED = (
     ("membership", SQL.list_memberships),

@@ -72,12 +72,15 @@ SELECT request.org_id AS home_id, request.rewrite_request_id, request.sender_use
        request.context_pack, request.policy, request.created_at, request.rewrite_completed_at,
        request.sender_reveal_at, request.erased_at, message.original_text, message.emotion_context,
        output.rewritten_text, output.output_language, output.eval_result,
-       snapshot.preference_payload
+       draft.rewritten_text AS held_text, draft.state AS draft_state, draft.findings,
+       draft.hold_reason, draft.decision, draft.decided_at, snapshot.preference_payload
 FROM holdfast.rewrite_request AS request
 LEFT JOIN holdfast.rewrite_message AS message
   ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
 LEFT JOIN holdfast.rewrite_output AS output
   ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.rewrite_draft AS draft
+  ON draft.org_id = request.org_id AND draft.rewrite_request_id = request.rewrite_request_id
 LEFT JOIN holdfast.recipient_preference_snapshot AS snapshot
   ON snapshot.org_id = request.org_id
  AND snapshot.recipient_preference_snapshot_id = request.recipient_preference_snapshot_id

@@ -10,7 +10,7 @@ from holdfast.event import Subscriber
 from holdfast.extension import Extension
 from holdfast.store import Component, Statements, StateStatement
 from holdfast_llm.settings import COLLECTOR, SUBMITTER
-from holdfast_rewrite.enums import JOB_TYPE
+from holdfast_rewrite.enums import JOB_TYPE, JUDGE_TYPE
 from holdfast_rewrite.settings import (
     BATCH_COLLECTOR,
     BATCH_SUBMITTER,
@@ -22,6 +22,7 @@ from holdfast_rewrite.settings import (
 if TYPE_CHECKING:
     from holdfast.operate.doctor.finding import DoctorCheck as DoctorCheck
     from holdfast.operate.verify.check import Check
+    from holdfast.telemetry.gauges import GaugeSet
 
 
 class RewriteExtension(Extension):
@@ -35,6 +36,8 @@ class RewriteExtension(Extension):
     replaces_runs = {SUBMITTER: BATCH_SUBMITTER, COLLECTOR: BATCH_COLLECTOR}
     command_group = "Applications"
     commands = {"rewrite": "holdfast_rewrite.cli:rewrite"}
+    api = "holdfast_rewrite.api:router"
+    console = "holdfast_rewrite.console:PAGES"
     demo_acts = {"Rewrite": "holdfast_rewrite.demo:run"}
 
     def load(self) -> Extension:
@@ -44,7 +47,13 @@ class RewriteExtension(Extension):
 
     def state_statements(self) -> Sequence[StateStatement]:
         sql = Statements("holdfast_rewrite", "follow.sql")
-        return (StateStatement(frozenset({JOB_TYPE}), sql.follow_jobs),)
+        judges = frozenset({JUDGE_TYPE})
+        ended = frozenset({"completed", "failed", "canceled"})
+        return (
+            StateStatement(frozenset({JOB_TYPE}), sql.follow_jobs),
+            StateStatement(judges, sql.follow_judges, ended),
+            StateStatement(judges, sql.hold_drafts, frozenset({"failed", "canceled"})),
+        )
 
     def check_settings(self, settings: Settings) -> Sequence[str]:
         return unknown_providers(settings.rewrite, settings.providers)
@@ -55,6 +64,9 @@ class RewriteExtension(Extension):
         classifier = section.classifier_route
         if classifier.provider is not None and classifier.adapter_kind is not None:
             found.add((classifier.provider, classifier.adapter_kind))
+        judge = section.judge_route
+        if judge.provider is not None and judge.adapter_kind is not None:
+            found.add((judge.provider, judge.adapter_kind))
         return found
 
     def verify_checks(self) -> Sequence[Check]:
@@ -66,6 +78,11 @@ class RewriteExtension(Extension):
         from holdfast_rewrite.doctor import check_rewrites
 
         return {"rewrites": check_rewrites}
+
+    def gauges(self) -> Sequence[GaugeSet]:
+        from holdfast_rewrite.metrics import GAUGES
+
+        return (GAUGES,)
 
     def metrics(self, registry: Any, labels: Any) -> Subscriber:
         from holdfast_rewrite.metrics import RewriteCounts

@@ -8,6 +8,7 @@
   x Permanent
     + RequestUnfit     the job and its stored request do not match
     + TextErased       the text was erased before it was rewritten
+    + JudgeAsked       the judge was asked before and gave no verdict
     + OutputRejected   the rewrite failed validation
       - WrongLanguage  it is not in the recipient's language
 """
@@ -55,6 +56,16 @@ class TextErased(Permanent):
     """
 
     error_class = "TEXT_ERASED"
+
+
+class JudgeAsked(Permanent):
+    """The judge was asked before, and its answer is lost or unusable; it is not paid again.
+
+    Fault: the provider or a killed worker. Remedy: decide the held rewrite with `holdfast rewrite
+    held`, then discard the dead letter.
+    """
+
+    error_class = "JUDGE_ASKED"
 
 
 class OutputRejected(Permanent):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
-from holdfast.actor import Actor, ActorType
 from holdfast.clock import read_instant, write_instant
 from holdfast.config import Settings
 from holdfast.engine.audit import Deed, record_actions
@@ -21,11 +20,16 @@ from holdfast.store import Row, Statements, Store, Tx
 from holdfast_rewrite.enums import Step
 from holdfast_rewrite.erase import deed_of, ids_of
 from holdfast_rewrite.event import RewriteMoved
+from holdfast_rewrite.judging import (
+    ORCHESTRATOR,
+    count_drafts,
+    expire_held_once,
+    tell_judged_once,
+)
 from holdfast_rewrite.text_retention import count_overdue, forget_once
 
 SQL = Statements("holdfast_rewrite", "finish.sql")
 
-ORCHESTRATOR = Actor(ActorType.SYSTEM, "rewrite_orchestrator")
 # Requests per transaction, each with a fixed number of statements.
 BITE = 500
 
@@ -116,11 +120,15 @@ class Orchestrating(Protocol):
     def store(self) -> Store: ...
 
 
+def _nothing(_limit: int) -> int:
+    return 0
+
+
 class OrchestratorTask:
-    """The run ``rewrite_orchestrator``: resumes, finishes, reveals and deletes expired texts.
+    """The run ``rewrite_orchestrator``: resumes, judges, finishes, reveals, deletes expired texts.
 
     *resume* continues up to the given number of abandoned requests and returns how many;
-    *count_unfinished* counts them.
+    *count_unfinished* counts them. *judge* enqueues the judges' jobs of drafts.
     """
 
     eligible_statuses: Sequence[str] = ("completed", "failed", "canceled")
@@ -131,9 +139,11 @@ class OrchestratorTask:
         *,
         resume: Callable[[int], int],
         count_unfinished: Callable[[int], int],
+        judge: Callable[[int], int] = _nothing,
     ) -> None:
         self.app = app
         self.resume = resume
+        self.judge = judge
         self.count_unfinished = count_unfinished
 
     def count_pending(self, budget: RunBudget) -> int:
@@ -142,6 +152,7 @@ class OrchestratorTask:
             self.count_unfinished(most)
             + count_to_finish(store, most=most)
             + count_overdue(store, self.app.settings.rewrite, most=most)
+            + count_drafts(store, self.app.settings.rewrite, most=most)
         )
 
     def perform(self, budget: RunBudget) -> None:
@@ -149,8 +160,12 @@ class OrchestratorTask:
         delay = timedelta(seconds=settings.reveal_delay_seconds)
         # One chunk of each in turn, the step that may wait for a model last, so that none starves.
         steps: list[Callable[[int], int]] = [
+            # The audit has the verdict before the end that follows from it.
+            self._tell_judged,
             lambda limit: self._tell(finish_once(store, reveal_delay=delay, limit=limit)),
             lambda limit: self._tell(reveal_once(store, limit=limit)),
+            self.judge,
+            lambda limit: expire_held_once(store, settings, limit=limit),
             lambda limit: forget_once(store, settings, limit=limit),
             self.resume,
         ]
@@ -161,6 +176,12 @@ class OrchestratorTask:
         for event in moved:
             self.app.events.emit(event)
         return len(moved)
+
+    def _tell_judged(self, limit: int) -> int:
+        told, events = tell_judged_once(self.app.store, limit=limit)
+        for event in events:
+            self.app.events.emit(event)
+        return told
 
 
 def _bite(step: Callable[[int], int], budget: RunBudget) -> bool:

@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -29,12 +29,13 @@ from holdfast_rewrite.phrase_matcher import (
 )
 
 NO_LEXICON = "none"
+LOCALES = frozenset({"de", "en", "es", "fr", "it", "nl", "pl", "pt"})
 
-# The other two codes are found by comparing the rewrite with the original.
-SECTIONS = tuple(code for code in Code if code not in (Code.NEW_FACT, Code.NON_TARGET_LOCALE))
+# The other codes are found by comparing the rewrite with the original, or by a judge.
+SECTIONS = (Code.VULGARITY, Code.SLUR, Code.PREFERENCE_DISCLOSURE)
 # Only words with these codes are commonly disguised.
 _DISGUISED = (Code.VULGARITY, Code.SLUR)
-_TOP = {"version", "locale", "sources", "intensifiers", "openers", "spellings", "sets"}
+_TOP = {"version", "locale", "sources", "openers", "spellings", "sets"}
 _EXCEPT = "except:"
 # Three letters in a run of letters match by chance.
 _SHORTEST_IN_RUN = 4
@@ -165,6 +166,17 @@ class Lexicon:
         return _packaged(locale)
 
     @classmethod
+    def has(cls, locale: str) -> bool:
+        """Return whether a language has a lexicon, without loading it."""
+        return locale in LOCALES
+
+    @classmethod
+    def version_of(cls, locale: str) -> str:
+        """Return the version of a language's lexicon, or ``none``."""
+        lexicon = cls.for_locale(locale)
+        return lexicon.version if lexicon else NO_LEXICON
+
+    @classmethod
     def read(cls, text: str, *, locale: str) -> Lexicon:
         """Parse a data file's text. Raises BadLexicon."""
         try:
@@ -216,6 +228,13 @@ def check_text(locale: str, text: str) -> dict[str, Any]:
     }
 
 
+@cache
+def everywhere() -> Lexicon:
+    """Return the foul words that no text may contain, whatever its language."""
+    path = files("holdfast_rewrite") / "lexicons" / "everywhere.toml"
+    return Lexicon.read(path.read_text("utf-8"), locale="everywhere")
+
+
 # Any text may be passed as a locale, so the cache is bounded.
 @lru_cache(maxsize=64)
 def _packaged(locale: str) -> Lexicon | None:
@@ -232,28 +251,16 @@ def _phrases(document: Mapping[str, Any]) -> Iterator[tuple[str, bool, tuple[Par
     names: dict[str, OneOf] = {}
     for name, phrases in document.get("sets", {}).items():
         names[name] = _one_of(phrases, names)
-    very = _one_of(document.get("intensifiers", ()), names)
     for code in SECTIONS:
         section = document.get(code, {})
         wanted = "words" if code in _DISGUISED else "phrases"
-        if unknown := sorted(set(section) - {wanted, "except", "traits"}):
+        if unknown := sorted(set(section) - {wanted, "except"}):
             raise BadLexicon(f"the section {code} has unknown keys: {', '.join(unknown)}")
-        known = dict(names)
-        if traits := section.get("traits"):
-            known["trait"] = _intense(_one_of(traits, names), very)
         for phrase in section.get(wanted, ()):
-            yield (code, *parse(phrase, known))
+            yield (code, *parse(phrase, names))
         for phrase in section.get("except", ()):
-            yield (_EXCEPT + code, *parse(phrase, known))
+            yield (_EXCEPT + code, *parse(phrase, names))
 
 
 def _one_of(phrases: Any, names: Mapping[str, OneOf]) -> OneOf:
     return OneOf(tuple(parse(phrase, names)[1] for phrase in phrases))
-
-
-def _intense(traits: OneOf, very: OneOf) -> OneOf:
-    """A trait with up to two intensifiers such as "so" or "really"."""
-    if not very.phrases:
-        return traits
-    perhaps = OneOf((*very.phrases, ()))
-    return OneOf(((perhaps, perhaps, traits),))

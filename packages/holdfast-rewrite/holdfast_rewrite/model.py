@@ -217,7 +217,7 @@ class RewriteRequest(Document):
         if self.lane is not Lane.between(self.source_locale, self.target_locale):
             raise BadRewrite("lane must follow from the two locales")
         if self.context_pack.recipient_user_id != self.recipient_user_id:
-            raise BadRewrite("context_pack is somebody else's")
+            raise BadRewrite("context_pack belongs to another request")
         if self.context_pack.target_language != self.target_locale:
             raise BadRewrite("context_pack is for another language")
 

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 — quotation marks and dashes as people write them
-"""Find facts in a rewrite that its original lacks: numbers, times, days, names, things. Pure.
+"""Find facts in a rewrite that its original lacks: numbers, times, dates, names, currencies. Pure.
 
 A rewrite is read strictly, in its own language. The original is read generously, in all languages,
 because it may mix them or its language may be misdetected. So only facts that occur nowhere in the
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from holdfast_rewrite.clock_times import NO_HOUR, Hours, around, hours_of, is_on_the_clock
 from holdfast_rewrite.normalize_text import normalize_text, plain
@@ -28,15 +29,16 @@ class Invented(StrEnum):
     NUMBER = "invented_number"
     DATE = "invented_date"
     TIME = "invented_time"
+    CURRENCY = "invented_currency"
     NAME = "invented_name"
     THING = "invented_thing"
-    LINK = "invented_link"
     MACHINE = "machine_words"
 
 
 _KINDS = {
     "day": Invented.DATE,
     "month": Invented.DATE,
+    "holiday": Invented.DATE,
     "clock": Invented.TIME,
     "thing": Invented.THING,
     "often": Invented.NUMBER,
@@ -54,14 +56,19 @@ _TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 _PARTS = frozenset({1, 2, 3, 4, 15, 25, 30, 33, 45, 50, 75, 90})
 _FRACTION = re.compile(r"(?<=\d)[.,](?:25|5|75)(?!\d)")
 _LAST_HOUR = 24
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september",
+    "october", "november", "december",
+)  # fmt: skip
+_DATE = re.compile(r"(?<![\d.,:/])(\d{1,2})[./-](\d{1,2})(?![\d:])")
+# Its second half is a word for noon.
+_AFTERNOON = re.compile(r"apres[\s-]+midi")
 _MOST_WEEKS = 4
 
 _CAPITAL = re.compile(r"(?<![\w'’.@#/-])([^\W\d_])([^\W\d_]+)(?:['’]s)?")
 _CLAUSE_END = re.compile(r"[.!?…\n]")
 _SENTENCE_END = re.compile(r"[.!?…:;\n\"“”„«»()¿¡–—•*-]\s*$")
 _END = re.compile(r"\s*(?:[.!?]|$)")
-# Bounded parts, so that the time is not quadratic.
-_LINK = re.compile(r"https?://\S+|www\.\S+|[^\s@]{1,64}@[^\s@.]{1,63}\.\w+")
 _PLACEHOLDER = re.compile(r"\[[^\]\n]{1,40}\]|\{[^}\n]{1,40}\}|<[^>\n]{1,40}>")
 # The answer format, which must not occur in the text.
 _FORM = re.compile(r"rewritten_text|output_language|```")
@@ -79,8 +86,8 @@ def invented(original: str, rewrite: str, locale: str) -> tuple[Invented, ...]:
     found = {
         *_concepts(said, given, locale),
         *_numbers(said, given, locale),
+        *_currencies(said, given),
         *_names(said, given, locale),
-        *_links(said, given),
         *_forms(said, given),
     }
     return tuple(kind for kind in Invented if kind in found)
@@ -104,14 +111,30 @@ def _concepts(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
     pattern = _table().concepts.get(locale)
     if pattern is None:
         return
-    names = {found.lastgroup for found in pattern.finditer(said.bare)} - {None}
+    names = {found.lastgroup for found in pattern.finditer(_AFTERNOON.sub(" ", said.bare))} - {None}
+    months = _months_in_digits(given.bare)
     for group in names:
         concept = _table().names[str(group)]
-        if _table().anywhere[concept].search(given.bare):
+        if _table().anywhere[concept].search(given.bare) or concept in months:
             continue
         if concept in _IN_NUMBERS and _Held.read(given.bare).has(concept):
             continue
         yield _KINDS[concept.partition(".")[0]]
+
+
+def _months_in_digits(text: str) -> set[str]:
+    """Return the months of dates in digits, in either order: 14.02., 2/14."""
+    found = {int(part) for date in _DATE.finditer(text) for part in date.groups()}
+    return {f"month.{_MONTHS[number - 1]}" for number in found if 1 <= number <= len(_MONTHS)}
+
+
+def _month_numbers(text: str) -> set[int]:
+    """Return the numbers of the months that a text names."""
+    return {
+        number
+        for number, month in enumerate(_MONTHS, 1)
+        if _table().anywhere[f"month.{month}"].search(text)
+    }
 
 
 # -- numbers
@@ -153,6 +176,7 @@ class _Held:
             if _table().anywhere[concept].search(text):
                 numbers |= values
                 clock |= {_ON_THE_CLOCK[concept]} if concept in _ON_THE_CLOCK else set()
+        numbers |= _month_numbers(text)
         if _week().search(text):
             weeks = {1} | {number for number in numbers if number <= _MOST_WEEKS}
             numbers |= {7 * number for number in weeks} | ({15} if 2 in weeks else set())
@@ -189,6 +213,34 @@ def _week() -> re.Pattern[str]:
     return one_of([pattern(tables()["lengths"]["week"])])
 
 
+# -- currencies
+
+# By word or sign. Units of weight with the same name count only after a number.
+_CURRENCIES = {
+    "euro": re.compile(r"€|(?<![a-z])eur(?:o|os)?(?![a-z])"),
+    "dollar": re.compile(r"(?<!r)\$|(?<!\w)(?:usd|dollar\w*|dolar\w*)(?!\w)"),
+    "pound": re.compile(
+        r"£|(?<!\w)(?:gbp|quid|sterlin\w*|(?:livres?|libras?) (?:sterling|esterlinas?))(?!\w)"
+        r"|\d\s?(?:pounds?|pfund|libras?|pond|funt\w*|livres)(?!\w)"
+    ),
+    "franc": re.compile(
+        r"(?<![a-z])chf(?![a-z])|(?<!\w)(?:franken|francs?|franchi|francos)(?!\w)|\d\s?frank\w*"
+    ),
+    "zloty": re.compile(
+        r"(?<![a-z])(?:zl|pln)(?![a-z])|(?<!\w)zlot(?:y|e|ych|ow\w*|ego|emu|ym)(?!\w)"
+    ),
+    "real": re.compile(r"r\$|(?<!\w)(?:brl|reais)(?!\w)"),
+}
+
+
+def _currencies(said: _Text, given: _Text) -> Iterator[Invented]:
+    """Find a currency other than the original's. A sum without one may get one in translation."""
+    had = {name for name, currency in _CURRENCIES.items() if currency.search(given.bare)}
+    has = {name for name, currency in _CURRENCIES.items() if currency.search(said.bare)}
+    if had and has - had:
+        yield Invented.CURRENCY
+
+
 # -- names
 
 
@@ -197,7 +249,8 @@ def _names(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
     if locale not in _table().capitals or not _LATIN.search(given.bare):
         return
     known = set(_TOKEN.findall(given.bare))
-    for name in _capitals(_PLACEHOLDER.sub(" ", said.raw), locale):
+    text = _PLACEHOLDER.sub(" ", said.raw)
+    for name in (*_capitals(text, locale), *_given_names(text, locale)):
         if not any(_is_one_name(name, word) for word in known):
             yield Invented.NAME
 
@@ -222,6 +275,33 @@ def _capitals(text: str, locale: str) -> Iterator[str]:
         yield word
 
 
+def _given_names(text: str, locale: str) -> Iterator[str]:
+    """Yield capitalized words that are common given names, wherever they stand."""
+    for found in _CAPITAL.finditer(text):
+        if found[1].isupper() and found[2].islower():
+            word = plain(normalize_text(found[1] + found[2]))
+            # Inflected: Kevins, Annie.
+            if {word, word[:-1]} & _given() and not {word, word[:-1]} & _no_names()[locale]:
+                yield word
+
+
+@cache
+def _names_table() -> dict[str, Any]:
+    text = (files("holdfast_rewrite") / "given_names.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+@cache
+def _given() -> frozenset[str]:
+    return frozenset(words(_names_table()["any"]))
+
+
+@cache
+def _no_names() -> Mapping[str, frozenset[str]]:
+    names = _names_table()["not_names"]
+    return {locale: frozenset(words(names.get(locale, ""))) for locale in numerals()}
+
+
 def _is_one_name(name: str, word: str) -> bool:
     stem = max(_SHORTEST_STEM, min(len(name), len(word)) - _LONGEST_ENDING)
     return name == word or (
@@ -229,13 +309,7 @@ def _is_one_name(name: str, word: str) -> bool:
     )
 
 
-# -- links and gaps to fill in
-
-
-def _links(said: _Text, given: _Text) -> Iterator[Invented]:
-    for found in (*_LINK.findall(said.raw), *_PLACEHOLDER.findall(said.raw)):
-        if found not in given.raw:
-            yield Invented.LINK
+# -- the answer format
 
 
 def _forms(said: _Text, given: _Text) -> Iterator[Invented]:

@@ -27,7 +27,6 @@ from holdfast_rewrite.directory import Directory, Household, Pair
 from holdfast_rewrite.enqueue_rewrites import Moved, enqueue_rewrites
 from holdfast_rewrite.enums import JOB_TYPE, FailureCode, HomeRole, Status, Step
 from holdfast_rewrite.event import RewriteMoved
-from holdfast_rewrite.finish import ORCHESTRATOR
 from holdfast_rewrite.intake import (
     Received,
     count_unfinished,
@@ -35,6 +34,7 @@ from holdfast_rewrite.intake import (
     store_messages,
     take_unfinished,
 )
+from holdfast_rewrite.judging import ORCHESTRATOR, enqueue_judges_once
 from holdfast_rewrite.route import Routes
 from holdfast_rewrite.validation import (
     Answer,
@@ -116,6 +116,10 @@ class Orchestrator:
             ORCHESTRATOR,
         )
         return len(found)
+
+    def judge_once(self, limit: int = 500) -> int:
+        """Enqueue the judges' jobs of up to *limit* drafts; return how many."""
+        return enqueue_judges_once(self.hf, self._producer, limit=limit)
 
     def count_unfinished(self, most: int) -> int:
         """Count the requests to continue, up to *most*."""

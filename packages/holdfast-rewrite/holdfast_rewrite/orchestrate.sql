@@ -66,7 +66,7 @@ FROM {rows asked: org_id uuid, rewrite_request_id uuid}
 JOIN holdfast.rewrite_request AS request
   ON request.org_id = asked.org_id AND request.rewrite_request_id = asked.rewrite_request_id
 ORDER BY request.rewrite_request_id
-{only postgres}FOR UPDATE OF request{end};
+{lock_row(request)};
 
 -- find_over_cadence :many — crosses tenants: requests whose sender has used the week's full reframe
 SELECT DISTINCT mine.rewrite_request_id

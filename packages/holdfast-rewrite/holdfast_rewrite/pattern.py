@@ -28,5 +28,5 @@ def one_of(patterns: Iterable[str]) -> re.Pattern[str]:
 @lru_cache(maxsize=1024)
 def pattern(text: str) -> str:
     """Compile an entry: * is any ending; a space or hyphen between words matches either."""
-    text = plain(normalize_text(text)).replace("(", "(?:").replace("*", r"\w*")
+    text = re.sub(r"\((?!\?)", "(?:", plain(normalize_text(text))).replace("*", r"\w*")
     return text.replace("{number}", r"\d{1,2}\.?").replace(" ", r"[\s\-]+")

@@ -62,11 +62,15 @@ class Gap:
 Part: TypeAlias = PhraseWord | AnyWord | OneOf | Gap
 
 _PIECES = re.compile(r"\s*(?:(\.\.\.)|\{(\w+)\}|([()|?^])|([^\s(){}|?^.]+)|(\S))")
+# Most entries are one word; it needs no reader.
+_SINGLE = re.compile(r"\*?[^\W_]+\*?")
 _WORDS = re.compile(r"\*?[^\W_]+\*?|[^\w\s*'\-,/]")
 
 
 def parse(text: str, names: Mapping[str, OneOf]) -> tuple[bool, tuple[Part, ...]]:
     """Parse a phrase; return whether it is anchored, and its parts. Raises BadPhrase."""
+    if _SINGLE.fullmatch(text):
+        return False, (_word(normalize_text(text)),)
     pieces = list(_PIECES.finditer(normalize_text(text).strip()))
     is_bound = bool(pieces) and pieces[0].group(3) == "^"
     reader = _Reader(text, pieces[1:] if is_bound else pieces, names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from holdfast.actor import Actor, Role
@@ -11,18 +12,29 @@ from holdfast.arguments import anything, checked, each, having, instance
 from holdfast.engine.handler import Producer
 from holdfast.engine.job import DEFAULT_QUEUE
 from holdfast.engine.retry import RetryPolicy
+from holdfast.errors import ConfigError
 from holdfast.operate.authorization import OperatorContext
+from holdfast_llm.provider.adapters import ADAPTERS
 from holdfast_llm.settings import COLLECTOR, SUBMITTER
-from holdfast_rewrite import erase, export, show
+from holdfast_rewrite import context_pack, erase, export, show
 from holdfast_rewrite.classify import Classifier
 from holdfast_rewrite.classify_llm import ModelClassifier
 from holdfast_rewrite.classify_local import LocalClassifier
 from holdfast_rewrite.detect import Detector, local_detector
 from holdfast_rewrite.directory import Directory, SqlDirectory
-from holdfast_rewrite.enums import JOB_TYPE, ORCHESTRATOR_RUN, STAGE
+from holdfast_rewrite.draft import SQL as DRAFTS
+from holdfast_rewrite.enums import (
+    JOB_TYPE,
+    JUDGE_STAGE,
+    JUDGE_TYPE,
+    ORCHESTRATOR_RUN,
+    STAGE,
+)
 from holdfast_rewrite.extension import RewriteExtension
 from holdfast_rewrite.failure import InvalidRewrite
 from holdfast_rewrite.finish import OrchestratorTask
+from holdfast_rewrite.held import HeldRewrites
+from holdfast_rewrite.judge import JudgeWork
 from holdfast_rewrite.language import DEFAULT, normalize
 from holdfast_rewrite.orchestrate import Orchestrator
 from holdfast_rewrite.route import Routes
@@ -31,11 +43,18 @@ from holdfast_rewrite.validation import Answer, Submission
 from holdfast_rewrite.work import SQL, RewriteWork
 
 MAX_ATTEMPTS = 2
+JUDGE_ATTEMPTS = 3
 
 
 NEVER_REPLAYED = (
     "a rewrite belongs to one request, and a second job for it would rewrite the message twice;"
     " fix it forward by a new request with a new rewrite_request_id, or discard it"
+)
+
+
+NEVER_JUDGED_TWICE = (
+    "a rewrite is judged once, and without a verdict it is held for a person; decide it with"
+    " `holdfast rewrite held`, then discard the dead letter"
 )
 
 
@@ -58,7 +77,8 @@ class Rewrites(RewriteExtension):
 
     Enabling it declares the job type and the orchestrator's run. *directory* knows the members of
     homes, *classifier* classifies messages, *detector* detects languages; each has a default that
-    needs only this database and this process. With *hf* it is enabled at once.
+    needs only this database and this process. With *hf* it is enabled at once, and the local
+    classifier is loaded, which takes a second; the first message does not wait for it.
     """
 
     hf: Holdfast
@@ -78,6 +98,16 @@ class Rewrites(RewriteExtension):
         self._given = (directory, classifier, detector)
         if hf is not None:
             hf.add_extension(self)
+            self._load()
+
+    def _load(self) -> None:
+        """Load what the first message would wait for; the commands of the CLI do without."""
+        context_pack.load_tables()
+        # An adapter that cannot be imported is reported by the route that needs it.
+        with suppress(ConfigError):
+            list(ADAPTERS.values())
+        if isinstance(classifier := self.orchestrator.classifier, LocalClassifier):
+            classifier.load()
 
     def install(self, app: Holdfast) -> None:
         """Declare the job type and the orchestrator's run."""
@@ -118,12 +148,24 @@ class Rewrites(RewriteExtension):
             queue=DEFAULT_QUEUE,
             max_attempts=MAX_ATTEMPTS,
             retry=RetryPolicy.by_run(),
-            stores=SQL.insert_outputs,
+            # A draft that is stored at once is written before its output.
+            stores=(DRAFTS.insert_drafts, SQL.insert_outputs),
             stage=STAGE,
             producer=producer,
             cancel_role=Role.ADMIN,
             replay_refusal=NEVER_REPLAYED,
         )(RewriteWork(self.detector, hf.clock))
+        hf.batch(
+            JUDGE_TYPE,
+            queue=DEFAULT_QUEUE,
+            max_attempts=JUDGE_ATTEMPTS,
+            retry=RetryPolicy.by_run(),
+            stores=(DRAFTS.settle_drafts, SQL.insert_outputs),
+            stage=JUDGE_STAGE,
+            producer=producer,
+            cancel_role=Role.ADMIN,
+            replay_refusal=NEVER_JUDGED_TWICE,
+        )(JudgeWork())
         tasks = hf.registry.tasks
         tasks[ORCHESTRATOR_RUN] = RewriteTask(self)
         tasks[BATCH_SUBMITTER] = tasks[SUBMITTER]
@@ -167,7 +209,8 @@ class Rewrites(RewriteExtension):
         self, *, actor: Actor | str, role: Role | str, org_id: str | None = None
     ) -> RewriteDesk:
         """Return the operator API of rewrites, for one home or for all."""
-        return RewriteDesk(self.hf.operate(actor=actor, role=role, org_id=org_id).context)
+        context = self.hf.operate(actor=actor, role=role, org_id=org_id).context
+        return RewriteDesk(context, self.detector)
 
 
 def _local_detector() -> Detector:
@@ -187,15 +230,22 @@ class RewriteTask(OrchestratorTask):
             rewrites.hf,
             resume=orchestrator.resume_once,
             count_unfinished=orchestrator.count_unfinished,
+            judge=orchestrator.judge_once,
         )
 
 
 @checked(InvalidRewrite)
 class RewriteDesk:
-    """The complaint rewrite for operators: records without text, erasure, export."""
+    """The complaint rewrite for operators: records without text, held rewrites, erasure, export."""
 
-    def __init__(self, context: OperatorContext) -> None:
+    def __init__(self, context: OperatorContext, detector: Detector | None = None) -> None:
         self._context = context
+        self._detector = detector
+
+    @property
+    def held(self) -> HeldRewrites:
+        """The rewrites that wait for a person."""
+        return HeldRewrites(self._context, self._detector)
 
     def show(self, rewrite_request_id: str) -> dict[str, Any]:
         """Everything on record of a rewrite, with its events and without any text."""

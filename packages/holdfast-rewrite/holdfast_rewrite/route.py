@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from holdfast.config import Settings
@@ -15,7 +17,8 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast_llm.batch.accounts import adapter_of, capabilities_of
 from holdfast_llm.provider.route import ExecutionMode, Route
 from holdfast_llm.settings import BUILT_IN_PROVIDERS
-from holdfast_rewrite.enums import JOB_TYPE, Lane, Strength, Surface
+from holdfast_rewrite.enums import JOB_TYPE, Lane, Strength, Surface, VerdictBy
+from holdfast_rewrite.judge_prompt import judge_versions
 from holdfast_rewrite.language import BadLocale, normalize
 from holdfast_rewrite.prompt import prompt_versions
 from holdfast_rewrite.settings import RouteSettings
@@ -45,7 +48,7 @@ class Routes:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._rows = settings.rewrite.routes
-        problems = [*self._faults(), *_never_chosen(self._rows)]
+        problems = [*self._faults(), *self._judge_faults(), *_never_chosen(self._rows)]
         if not self._rows:
             problems.append("there is none: add [[rewrite.routes]] to holdfast.toml")
         if problems:
@@ -75,6 +78,34 @@ class Routes:
             "lane": request.lane.value,
             "source_locale": request.source_locale,
             "target_locale": request.target_locale,
+            **self._verdict(request),
+        }
+
+    def _verdict(self, request: RouteRequest) -> dict[str, Any]:
+        """Return who decides about the rewrite, fixed with its route, and the judge's route."""
+        own = self._settings.rewrite
+        judge = own.judge_route
+        if judge.provider is None:
+            decides = own.without_judge == "gate_only" or gate_decides(request)
+            return {"verdict_by": (VerdictBy.GATE if decides else VerdictBy.PERSON).value}
+        return {
+            "verdict_by": VerdictBy.JUDGE.value,
+            "judge": {
+                "provider": judge.provider,
+                "adapter_kind": judge.adapter_kind,
+                "base_url": _base_url(self._settings, judge.provider),
+                "model": judge.model,
+                "prompt_version": judge.prompt_version,
+                "policy_version": request.policy_version,
+                "execution_mode": judge.execution_mode,
+                "sends_temperature": judge.sends_temperature,
+                "rejects": own.judge_rejects,
+                # For attempts that end before the request is sent; a judge is asked once.
+                "max_retries": 2,
+                "lane": request.lane.value,
+                "source_locale": request.source_locale,
+                "target_locale": request.target_locale,
+            },
         }
 
     @property
@@ -94,6 +125,16 @@ class Routes:
                 for fault in self._adapter_faults(asked.provider, asked.adapter_kind, "async")
             ]
         return found
+
+    def _judge_faults(self) -> list[str]:
+        judge = self._settings.rewrite.judge_route
+        if judge.provider is None or judge.adapter_kind is None:
+            return []
+        found = self._adapter_faults(judge.provider, judge.adapter_kind, judge.execution_mode)
+        if judge.prompt_version not in judge_versions():
+            known = ", ".join(sorted(judge_versions()))
+            found.append(f"names prompt_version {judge.prompt_version!r}; there is: {known}")
+        return [f"judge_route {fault}" for fault in found]
 
     def _row_faults(self, row: RouteSettings) -> list[str]:
         found = self._adapter_faults(row.provider, row.adapter_kind, row.execution_mode)
@@ -116,6 +157,25 @@ class Routes:
         if mode == "batch" and not capabilities_of(account, adapter.capabilities).supports_batches:
             return [f"sends batches to {provider!r}, which takes none; use execution_mode async"]
         return []
+
+
+def gate_decides(request: RouteRequest) -> bool:
+    """Return whether a rewrite may be stored on the gate's word, without a judge or a person.
+
+    The gate compares words. It can do so where the sender's own words stay: in a light touch within
+    one language that has a lexicon.
+    """
+    return (
+        request.lane is Lane.SAME_LANGUAGE
+        and request.rewrite_strength is Strength.LIGHT_TOUCH
+        and _has_lexicon(request.target_locale)
+    )
+
+
+@cache
+def _has_lexicon(locale: str) -> bool:
+    # The file is not read: submitting a message must not load a lexicon.
+    return files("holdfast_rewrite").joinpath("lexicons", f"{locale}.toml").is_file()
 
 
 def classifier_route(settings: Settings) -> Route | None:

@@ -16,25 +16,14 @@ from holdfast_rewrite.phrase_matcher import Found, Part, Phrases, parse
 
 LOCALES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt")
 
-# Opposites of which a request may want one.
-PAIRS = (("louder", "quieter"), ("open", "closed"), ("on", "off"))
-# Sections for topic, intent and tone of a message; the other sections compare two texts.
-_READ = (
+# The content of a file: sections of phrases, weak phrases, and exceptions to both.
+SECTIONS = (
     *(f"topics.{topic.value}" for topic in Topic),
     *(f"intent.{name}" for name in ("request", "boundary", "concern", "question", "withdrawn")),
     *(f"tone.{name}" for name in ("sharp", "intense")),
 )
-# The content of a file: sections of phrases, weak phrases, and exceptions to both.
-SECTIONS = (
-    *_READ,
-    "tone.demand",
-    *(f"polarity.{name}" for name in ("forbids", "untold", "limits")),
-    *(f"polarity.{side}" for pair in PAIRS for side in pair),
-)
 _LISTS = frozenset({"phrases", "weak", "except"})
-_TOP = frozenset(
-    {"version", "locale", "openers", "contrast", "fillers", "topics", "intent", "tone", "polarity"}
-)
+_TOP = frozenset({"version", "locale", "openers", "contrast", "topics", "intent", "tone"})
 _CONTRAST = "contrast"
 # People also write dont and jai.
 _APOSTROPHE = re.compile(r"([^\W_]+)'([^\W_]+\*?)")
@@ -73,8 +62,6 @@ class Reading:
     sections: Mapping[str, Evidence]
     # The positions of "but" and similar words.
     contrasts: tuple[int, ...]
-    # Words of the language without meaning of their own.
-    fillers: frozenset[str] = frozenset()
 
     def section(self, section: str) -> Evidence:
         return self.sections.get(section, NOTHING)
@@ -82,7 +69,7 @@ class Reading:
     @property
     def weight(self) -> int:
         """Return how much evidence there is for topic, intent and tone."""
-        return sum(self.section(section).score for section in _READ)
+        return sum(self.section(section).score for section in SECTIONS)
 
     def clause(self, hit: Found) -> tuple[int, int]:
         """Return the clause around *hit*: its sentence, split at every "but"."""
@@ -102,7 +89,6 @@ class Rules:
             if document["locale"] != locale or set(document) != _TOP:
                 raise BadRules(f"rules/{locale}.toml: the keys must be {', '.join(sorted(_TOP))}.")
             openers = frozenset(map(normalize_text, document["openers"]))
-            self._fillers = frozenset(map(normalize_text, document["fillers"]))
             self._phrases = Phrases(_phrases(document), openers=openers)
         except (KeyError, TypeError, AttributeError, ValueError) as bad:
             raise BadRules(f"rules/{locale}.toml cannot be used: {bad}") from bad
@@ -125,7 +111,7 @@ class Rules:
                 shields = found.get(f"{section}/except", ())
                 sections[section] = _evidence(normalized, strong or (), weak or (), shields)
         contrasts = tuple(hit.start for hit in found.get(_CONTRAST, ()))
-        return Reading(normalized, sections, contrasts, self._fillers)
+        return Reading(normalized, sections, contrasts)
 
 
 def _evidence(

@@ -25,6 +25,7 @@ from holdfast_llm.settings import batch_runs
 
 MODES = ("batch", "async")
 CLASSIFIERS = ("local", "llm")
+WITHOUT_JUDGE = ("hold", "gate_only")
 SURFACES = ("weekly_harmony", "direct_message", "other")
 # Alternative surface names, and the stored ones.
 ALSO_CALLED = {"weekly_feedback": "weekly_harmony"}
@@ -101,6 +102,34 @@ class ClassifierRouteSettings(Section):
 
 
 @dataclass(frozen=True, slots=True)
+class JudgeRouteSettings(Section):
+    """The model that judges rewrites. It must not be a model that rewrites."""
+
+    provider: str | None = setting(None, PLAIN_NAME)
+    """Provider of `[providers.NAME]`. Set provider, adapter_kind and model, or none of them."""
+    adapter_kind: str | None = setting(None, PLAIN_NAME)
+    """Adapter for the provider's API, such as `openai_responses`."""
+    model: str | None = setting(None, _MODEL)
+    """Model name. It must differ from the models that rewrite."""
+    prompt_version: str = setting("v1", _VERSION)
+    """Version of the judge's prompt."""
+    execution_mode: str = setting("batch", one_of(MODES))
+    """`batch` uses the provider's batch API, `async` makes a direct call."""
+    sends_temperature: bool = setting(True, FLAG)
+    """Whether temperature 0 is sent. Set it to false for models that refuse the parameter."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if provider, adapter_kind and model are all set."""
+        return None not in (self.provider, self.adapter_kind, self.model)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if none of them is set."""
+        return (self.provider, self.adapter_kind, self.model) == (None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
 class RewriteSettings(Section):
     """Classifier, routes and retention of the complaint rewrite: `[rewrite]`."""
 
@@ -128,11 +157,29 @@ class RewriteSettings(Section):
         default_factory=ClassifierRouteSettings, metadata={"section": ClassifierRouteSettings}
     )
     """Model of the `llm` classifier."""
+    judge_route: JudgeRouteSettings = field(
+        default_factory=JudgeRouteSettings, metadata={"section": JudgeRouteSettings}
+    )
+    """Model that judges every rewrite that passed the gate."""
+    judge_rejects: bool = setting(False, FLAG)
+    """Whether a finding of the judge alone rejects a rewrite. If false, the rewrite is held for a
+    person. A rewrite that both the gate and the judge object to is always rejected."""
+    without_judge: str = setting("hold", one_of(WITHOUT_JUDGE))
+    """What happens to rewrites that passed the gate if `[rewrite.judge_route]` is not set. `hold`
+    holds them for a person, except light touches within one language that has a lexicon.
+    `gate_only` stores them without a verdict on their meaning."""
+    held_alert_hours: float = setting(24.0, number(0.1, 24 * 365))
+    """Age of a held rewrite from which `holdfast doctor` reports it."""
+    keep_held_days: int = setting(30, whole(1, 3650))
+    """How long a rewrite is held for a person. After that it is rejected and its text is erased."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)
         _keep_one_name(self)
-        refuse("RewriteSettings cannot be used", [*self._lengths_at_odds(), *self._classifying()])
+        refuse(
+            "RewriteSettings cannot be used",
+            [*self._lengths_at_odds(), *self._classifying(), *self._judging()],
+        )
 
     def _lengths_at_odds(self) -> list[str]:
         found = []
@@ -160,6 +207,17 @@ class RewriteSettings(Section):
             found.append("classifier_route names a model that also rewrites; it must be another")
         return found
 
+    def _judging(self) -> list[str]:
+        route = self.judge_route
+        if not isinstance(route, JudgeRouteSettings):
+            return ["judge_route must be a JudgeRouteSettings"]
+        found = []
+        if not (route.is_whole or route.is_empty):
+            found.append("judge_route needs provider, adapter_kind and model")
+        if (route.provider, route.model) in {(row.provider, row.model) for row in self.routes}:
+            found.append("judge_route names a model that also rewrites; it must be another")
+        return found
+
 
 def _keep_one_name(section: RouteSettings | RewriteSettings) -> None:
     kept = dict.fromkeys(ALSO_CALLED.get(name, name) for name in section.surfaces)
@@ -173,6 +231,8 @@ def unknown_providers(rewrite: RewriteSettings, known: Collection[str]) -> list[
     ]
     if rewrite.classifier_route.provider is not None:
         named.append(("rewrite.classifier_route.provider", rewrite.classifier_route.provider))
+    if rewrite.judge_route.provider is not None:
+        named.append(("rewrite.judge_route.provider", rewrite.judge_route.provider))
     return [
         f"{where} = {provider!r} is not declared; there is: {', '.join(sorted(known))}"
         for where, provider in named

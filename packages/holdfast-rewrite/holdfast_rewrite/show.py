@@ -27,6 +27,7 @@ _DOCUMENTS = frozenset(
         "classifier_result",
         "detail",
         "eval_result",
+        "findings",
         "language_pair",
         "policy",
         "routing_decision",

@@ -59,6 +59,9 @@ SELECT request.job_id, request.rewrite_request_id, 'complaint_rewrite' AS task, 
        request.erased_at, request.preferences_erased_at, job.provider_batch_id,
        job.batch_group_key, job.batch_id, job.batch_item_index, output.provider, output.model,
        output.prompt_version, output.output_language, output.lexicon_version, output.eval_result,
+       draft.state AS draft_state, draft.gate, draft.findings, draft.no_verdict_code,
+       draft.hold_reason, draft.held_at, draft.judge_job_id, draft.judge_model,
+       draft.judge_version, draft.decision, draft.decided_by, draft.decided_at,
        {field(done.result, reused_from)} AS reused_from
 FROM holdfast.rewrite_request AS request
 LEFT JOIN holdfast.rewrite_job AS job
@@ -66,6 +69,8 @@ LEFT JOIN holdfast.rewrite_job AS job
 LEFT JOIN holdfast.job_record AS done ON done.org_id = request.org_id AND done.id = request.job_id
 LEFT JOIN holdfast.rewrite_output AS output
   ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.rewrite_draft AS draft
+  ON draft.org_id = request.org_id AND draft.rewrite_request_id = request.rewrite_request_id
 WHERE request.rewrite_request_id = :id
   AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id);
 

@@ -1,4 +1,4 @@
-"""I11, I39 to I41 and a part of I49: rewrites, their jobs, and where their texts are stored."""
+"""I11, I39 to I41, I50 and a part of I49: rewrites, their jobs and verdicts, and their texts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _find_texts(context: VerifyContext) -> Iterator[Violation]:
 CHECKS = (
     Check(
         "I11",
-        "A recipient of a rewrite request has one output, in the language asked for.",
+        "A rewrite request has one output per recipient, in the requested language.",
         selects(SQL.find_without_output, SQL.find_wrong_outputs),
     ),
     Check(
@@ -69,17 +69,22 @@ CHECKS = (
     ),
     Check(
         "I40",
-        "A rewrite request has a job or says why it failed, and its end is told.",
+        "A rewrite request has a job or a failure code, and its final state was reported.",
         _find_left,
     ),
     Check(
         "I41",
-        "The texts of a rewrite lie in their own columns and nowhere else.",
+        "Rewrite texts are stored only in their own columns.",
         _find_texts,
     ),
     Check(
         "I49",
-        "The output of a rewrite is the one that was stored.",
+        "The output of a rewrite has not changed since it was stored.",
         selects(SQL.find_changed_outputs),
+    ),
+    Check(
+        "I50",
+        "A rewrite is stored with the verdict that its route demands.",
+        selects(SQL.find_unjudged, SQL.find_parted_drafts),
     ),
 )

@@ -1,4 +1,4 @@
--- The invariants of the complaint rewrite, I11 and I39 to I41, in the shape of lifecycle.sql.
+-- The invariants of the complaint rewrite, I11, I39 to I41 and I50, in the shape of lifecycle.sql.
 
 -- find_without_output :many — I11, crosses tenants: a completed request has its output
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
@@ -16,7 +16,7 @@ SELECT output.org_id, 'rewrite:' || CAST(output.rewrite_request_id AS text) AS s
        CASE WHEN request.rewrite_request_id IS NULL THEN 'it has an output and no request'
             WHEN request.status <> 'completed' THEN 'it has an output and is ' || request.status
             WHEN output.recipient_user_id <> request.recipient_user_id
-            THEN 'it has an output for somebody else'
+            THEN 'it has an output for another recipient'
             ELSE 'its output is not in its language' END AS detail
 FROM holdfast.rewrite_output AS output
 LEFT JOIN holdfast.rewrite_request AS request
@@ -34,7 +34,14 @@ FROM holdfast.rewrite_request AS request
 LEFT JOIN holdfast.job_record AS job ON job.org_id = request.org_id AND job.id = request.job_id
 WHERE request.job_id IS NOT NULL
   AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
-  AND CASE WHEN job.id IS NOT NULL THEN job.state <> request.status
+  AND CASE WHEN request.step IN ('judging', 'held') THEN job.state <> 'completed'
+           -- A person or the judge decided after the job was completed.
+           WHEN request.status IN ('completed', 'failed')
+                AND EXISTS (SELECT 1 FROM holdfast.rewrite_draft AS draft
+                            WHERE draft.org_id = request.org_id
+                              AND draft.rewrite_request_id = request.rewrite_request_id)
+           THEN job.state <> 'completed'
+           WHEN job.id IS NOT NULL THEN job.state <> request.status
            -- A job that has ended may be pruned before its request.
            ELSE request.status NOT IN ('completed', 'failed', 'canceled') END;
 
@@ -70,10 +77,10 @@ SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS
             THEN 'its recipient snapshot is missing'
             WHEN CAST(snapshot.recipient_user_ids AS text)
                  <> '["' || CAST(request.recipient_user_id AS text) || '"]'
-            THEN 'its recipient snapshot names somebody else'
+            THEN 'its recipient snapshot names another person'
             WHEN request.preferences_erased_at IS NULL AND preferred.org_id IS NULL
             THEN 'its preference snapshot is missing'
-            ELSE 'its preference snapshot is somebody else''s' END AS detail
+            ELSE 'its preference snapshot belongs to another person' END AS detail
 FROM holdfast.rewrite_request AS request
 LEFT JOIN holdfast.recipient_snapshot AS snapshot
   ON snapshot.org_id = request.org_id
@@ -105,13 +112,19 @@ WHERE request.rewrite_request IS NOT NULL
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
        CASE WHEN request.concluded_at IS NULL AND request.status IN ('completed', 'failed', 'canceled')
             THEN 'it has ended, and the orchestrator has not said so'
+            WHEN request.step = 'judging' THEN 'it waits for a judge, and no judge has a job'
             ELSE 'it has no job and no failure' END AS detail
 FROM holdfast.rewrite_request AS request
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
   AND ((request.status IN ('completed', 'failed', 'canceled') AND request.concluded_at IS NULL
         AND request.updated_at < CAST(:left_since AS {instant}))
        OR (request.step IN ('received', 'queued', 'classified', 'context_built', 'routed')
-           AND request.created_at < CAST(:left_since AS {instant})));
+           AND request.created_at < CAST(:left_since AS {instant}))
+       OR (request.step = 'judging' AND request.updated_at < CAST(:left_since AS {instant})
+           AND NOT EXISTS (SELECT 1 FROM holdfast.rewrite_draft AS draft
+                           WHERE draft.org_id = request.org_id
+                             AND draft.rewrite_request_id = request.rewrite_request_id
+                             AND draft.judge_job_id IS NOT NULL)));
 
 -- find_untimely :many — I40, crosses tenants: a sender may read a rewrite only once it is completed
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
@@ -130,37 +143,45 @@ LEFT JOIN holdfast.rewrite_message AS message
   ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
   AND request.erased_at IS NOT NULL
-  AND (request.rewrite_request IS NOT NULL OR message.original_text IS NOT NULL);
+  AND (request.rewrite_request IS NOT NULL OR message.original_text IS NOT NULL
+       OR EXISTS (SELECT 1 FROM holdfast.rewrite_draft AS draft
+                  WHERE draft.org_id = request.org_id
+                    AND draft.rewrite_request_id = request.rewrite_request_id
+                    AND draft.rewritten_text IS NOT NULL));
 
 -- list_told :many — I41, crosses tenants: texts beside the audit events of their jobs
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
-       message.original_text, output.rewritten_text, told.place, told.words
+       message.original_text, coalesce(output.rewritten_text, draft.rewritten_text) AS rewritten_text,
+       told.place, told.words
 FROM holdfast.rewrite_request AS request
 LEFT JOIN holdfast.rewrite_message AS message
   ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
 LEFT JOIN holdfast.rewrite_output AS output
   ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.rewrite_draft AS draft
+  ON draft.org_id = request.org_id AND draft.rewrite_request_id = request.rewrite_request_id
 JOIN (
     SELECT org_id, id AS job_id, 'its job' AS place,
            CAST(payload AS text) || coalesce(CAST(result AS text), '')
                || coalesce(last_error, '') || coalesce(CAST(routing_decision AS text), '') AS words
     FROM holdfast.job_record
-    WHERE job_type = 'complaint_rewrite'
+    WHERE job_type IN ('complaint_rewrite', 'rewrite_judge')
     UNION ALL
     SELECT org_id, job_id, 'the audit', CAST(detail AS text)
     FROM holdfast.job_event
-    WHERE job_type = 'complaint_rewrite' AND detail IS NOT NULL
+    WHERE job_type IN ('complaint_rewrite', 'rewrite_judge') AND detail IS NOT NULL
     UNION ALL
     SELECT org_id, job_id, 'its dead letter',
            last_error || last_stack || CAST(sanitized_context AS text)
     FROM holdfast.dead_letter
-    WHERE job_type = 'complaint_rewrite'
-) AS told ON told.org_id = request.org_id AND told.job_id = request.job_id
+    WHERE job_type IN ('complaint_rewrite', 'rewrite_judge')
+) AS told ON told.org_id = request.org_id AND told.job_id IN (request.job_id, draft.judge_job_id)
 WHERE CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id;
 
 -- list_told_of_requests :many — I41, crosses tenants: texts beside the audit events of the requests
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
-       message.original_text, output.rewritten_text, 'its audit' AS place,
+       message.original_text, coalesce(output.rewritten_text, draft.rewritten_text) AS rewritten_text,
+       'its audit' AS place,
        CAST(event.detail AS text) AS words
 FROM holdfast.job_event AS event
 JOIN holdfast.rewrite_request AS request
@@ -170,6 +191,8 @@ LEFT JOIN holdfast.rewrite_message AS message
   ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
 LEFT JOIN holdfast.rewrite_output AS output
   ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
+LEFT JOIN holdfast.rewrite_draft AS draft
+  ON draft.org_id = request.org_id AND draft.rewrite_request_id = request.rewrite_request_id
 WHERE event.job_type = 'rewrite'
   AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id);
 
@@ -184,3 +207,34 @@ LEFT JOIN holdfast.job_event AS event
  AND event.name = 'rewrite.output_stored'
 WHERE output.erased_at IS NULL AND (CAST(:org_id AS {uuid}) IS NULL OR output.org_id = :org_id)
   AND coalesce(event.digest, '') <> {digest output output};
+
+-- find_unjudged :many — I50, crosses tenants: an output has the verdict that its route demands
+SELECT output.org_id, 'rewrite:' || CAST(output.rewrite_request_id AS text) AS subject,
+       CASE WHEN draft.org_id IS NULL OR draft.state <> 'stored'
+            THEN 'it is stored without the verdict of a '
+                 || {field(request.routing_decision, verdict_by)}
+            ELSE 'it is stored against its verdict' END AS detail
+FROM holdfast.rewrite_output AS output
+JOIN holdfast.rewrite_request AS request
+  ON request.org_id = output.org_id AND request.rewrite_request_id = output.rewrite_request_id
+LEFT JOIN holdfast.rewrite_draft AS draft
+  ON draft.org_id = output.org_id AND draft.rewrite_request_id = output.rewrite_request_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR output.org_id = :org_id)
+  AND {field(request.routing_decision, verdict_by)} IN ('judge', 'person')
+  AND (draft.org_id IS NULL OR draft.state <> 'stored'
+       OR (coalesce(draft.decision, '') NOT IN ('approve', 'edit')
+           AND ({field(request.routing_decision, verdict_by)} = 'person'
+                OR coalesce(CAST(draft.findings AS text), '') <> '[]' OR draft.gate <> 'pass')));
+
+-- find_parted_drafts :many — I50, crosses tenants: a draft and its request agree
+SELECT draft.org_id, 'rewrite:' || CAST(draft.rewrite_request_id AS text) AS subject,
+       'its draft is ' || draft.state || ', and it is ' || request.step AS detail
+FROM holdfast.rewrite_draft AS draft
+JOIN holdfast.rewrite_request AS request
+  ON request.org_id = draft.org_id AND request.rewrite_request_id = draft.rewrite_request_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR draft.org_id = :org_id)
+  AND NOT CASE draft.state
+          WHEN 'judging' THEN request.step = 'judging'
+          WHEN 'held' THEN request.step = 'held'
+          WHEN 'stored' THEN request.step IN ('completed', 'revealed')
+          ELSE request.step = 'failed' END;

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from holdfast.clock import Clock
 from holdfast.document import decode
@@ -18,13 +19,15 @@ from holdfast_llm.batch.work import Item, read_route
 from holdfast_llm.provider.reply import Reply
 from holdfast_llm.provider.request import Request
 from holdfast_rewrite.detect import Detector
-from holdfast_rewrite.enums import Mark, Status
+from holdfast_rewrite.draft import Draft
+from holdfast_rewrite.enums import Mark, Status, VerdictBy
 from holdfast_rewrite.evaluate import evaluate
 from holdfast_rewrite.failure import RequestUnfit, TextErased
 from holdfast_rewrite.model import BadRewrite, RewriteRequest
 from holdfast_rewrite.output import Output, rejection_of, respond
 from holdfast_rewrite.payload import JobPayload, RowPayload
 from holdfast_rewrite.prompt import prompt_for
+from holdfast_rewrite.verdict import HoldReason
 
 SQL = Statements("holdfast_rewrite", "work.sql")
 
@@ -44,6 +47,8 @@ class Reusable:
     rewrite_request_id: str
     rewritten_text: str = field(repr=False)
     output_language: str
+    # Whether the judge saw that output and found nothing.
+    is_clean: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +74,11 @@ class RewriteWork:
             return None
         earlier = item.loaded
         try:
-            kept = self._judged(item, earlier.rewritten_text, earlier.output_language)
+            draft = self._gated(item, earlier.rewritten_text, earlier.output_language)
         except Permanent:
             # An output that no longer passes is requested again.
             return None
+        kept = _reused(item, draft, is_clean=earlier.is_clean)
         return ResultWithRows({**kept.result, "reused_from": earlier.rewrite_request_id}, kept.rows)
 
     def request(self, item: Item) -> Request:
@@ -80,12 +86,13 @@ class RewriteWork:
         return prompt_for(payload_of(item).rewrite_request, item.route.prompt_version)
 
     def accept(self, item: Item, reply: Reply) -> ResultWithRows:
-        """Return the output to store if it passes. Raises OutputRejected with codes only."""
+        """Return the output or the draft to store. Raises OutputRejected with codes only."""
         # Count, validate and store the same normalized text.
         text = unicodedata.normalize("NFC", str(reply.data["rewritten_text"]))
-        return self._judged(item, text, str(reply.data["output_language"]))
+        return _kept(item, self._gated(item, text, str(reply.data["output_language"])))
 
-    def _judged(self, item: Item, text: str, output_language: str) -> ResultWithRows:
+    def _gated(self, item: Item, text: str, output_language: str) -> Draft:
+        """Return the rewrite if it passes the gate."""
         job = payload_of(item)
         request = job.rewrite_request
         found = evaluate(
@@ -96,12 +103,49 @@ class RewriteWork:
         response = respond(
             request, text, found, prompt_version=item.route.prompt_version, now=self.clock.now()
         )
-        ids = {
-            "rewrite_request_id": job.rewrite_request_id,
-            "recipient_user_id": job.recipient_user_id,
-        }
         output = Output(job.home_id, item.route.provider, item.route.model, response)
-        return ResultWithRows(ids, {"outputs": [output.row]})
+        return Draft(output, found.verdict)
+
+
+def _kept(item: Item, draft: Draft) -> ResultWithRows:
+    """Return what to store: the output, or a draft that waits for the judge or a person."""
+    match _verdict_by(item):
+        case VerdictBy.GATE:
+            return ResultWithRows(_ids(item), {"outputs": [draft.output.row]})
+        case VerdictBy.JUDGE:
+            return ResultWithRows({**_ids(item), "draft": draft.state}, {"drafts": [draft.row]})
+        case VerdictBy.PERSON:
+            return _held(item, draft)
+        case other:
+            assert_never(other)
+
+
+def _reused(item: Item, draft: Draft, *, is_clean: bool) -> ResultWithRows:
+    """Return what to store of an earlier output. The same rewrite is not judged again."""
+    if _verdict_by(item) is VerdictBy.GATE:
+        return _kept(item, draft)
+    if _verdict_by(item) is VerdictBy.JUDGE and is_clean and draft.gate is Mark.PASS:
+        rows = {"drafts": [draft.judged_row], "outputs": [draft.output.row]}
+        return ResultWithRows(_ids(item), rows)
+    return _held(item, draft)
+
+
+def _held(item: Item, draft: Draft) -> ResultWithRows:
+    held = replace(draft, reason=HoldReason.POLICY)
+    return ResultWithRows({**_ids(item), "draft": held.state}, {"drafts": [held.row]})
+
+
+def _ids(item: Item) -> dict[str, str]:
+    job = payload_of(item)
+    return {
+        "rewrite_request_id": job.rewrite_request_id,
+        "recipient_user_id": job.recipient_user_id,
+    }
+
+
+def _verdict_by(item: Item) -> VerdictBy:
+    """Return who decides, as the stored route says. No setting and no answer changes it."""
+    return VerdictBy(payload_of(item).routing_decision.get("verdict_by", VerdictBy.GATE))
 
 
 def payload_of(item: Item) -> JobPayload:
@@ -130,6 +174,7 @@ def _reusable(tx: Tx, loaded: Mapping[str, JobPayload | Unfit]) -> dict[str, Reu
             str(row["rewrite_request_id"]),
             row["rewritten_text"],
             row["output_language"],
+            row["findings"] is not None and decode(row["findings"]) == [],
         )
         for row in tx.many(SQL.find_reusable, items=asked)
     }

@@ -15,7 +15,8 @@ JOIN holdfast.rewrite_request AS request
 
 -- find_reusable :many — crosses tenants: outputs of identical requests, oldest first
 -- The whole decision is compared: another model, prompt or version is another request.
-SELECT items.job_id, earlier.rewrite_request_id, output.rewritten_text, output.output_language
+SELECT items.job_id, earlier.rewrite_request_id, output.rewritten_text, output.output_language,
+       draft.findings
 FROM {rows items: org_id uuid, job_id uuid}
 JOIN holdfast.rewrite_request AS request
   ON request.org_id = items.org_id AND request.job_id = items.job_id
@@ -27,6 +28,9 @@ JOIN holdfast.rewrite_request AS earlier
 JOIN holdfast.rewrite_output AS output
   ON output.org_id = earlier.org_id AND output.rewrite_request_id = earlier.rewrite_request_id
  AND output.recipient_user_id = request.recipient_user_id AND output.erased_at IS NULL
+LEFT JOIN holdfast.rewrite_draft AS draft
+  ON draft.org_id = earlier.org_id AND draft.rewrite_request_id = earlier.rewrite_request_id
+ AND draft.decision IS NULL
 ORDER BY earlier.rewrite_request_id;
 
 -- insert_outputs :affected — crosses tenants: outputs, in the transaction that completes the jobs

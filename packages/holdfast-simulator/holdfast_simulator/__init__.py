@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from holdfast_simulator.clock import Clock, MovingClock, VirtualClock
 from holdfast_simulator.faults import ALL_SCRIPTS
+from holdfast_simulator.judge import is_judging, judge, with_judge
 from holdfast_simulator.leaks import Leak
 from holdfast_simulator.ledger import Charge
 from holdfast_simulator.message_scripts import MESSAGE_SCRIPTS
@@ -42,7 +43,10 @@ __all__ = [
     "SmtpServer",
     "Taken",
     "VirtualClock",
+    "is_judging",
+    "judge",
     "respond",
+    "with_judge",
 ]
 
 __version__ = "0.1.0"

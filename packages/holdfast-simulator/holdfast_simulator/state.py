@@ -27,6 +27,7 @@ from holdfast_simulator.blob import Blob
 from holdfast_simulator.clock import Clock
 from holdfast_simulator.exchange import Call, Endpoint, Op, Refused, Router, Why
 from holdfast_simulator.faults import Faults, Moment
+from holdfast_simulator.judge import is_judging
 from holdfast_simulator.leaks import Leaks
 from holdfast_simulator.ledger import Charge, Ledger
 from holdfast_simulator.malformed import spoil
@@ -58,7 +59,7 @@ class SimulatorState:
         self.faults = Faults(seed, lambda: [*self.endpoints, "smtp"])
         self.leaks = Leaks()
         self.ledger = Ledger(self.pass_time)
-        self.unit_of = unit_of or self._unit
+        self.unit_of = unit_of or self._unit_of
         self.messages = Messages(lambda: self.now, self.pass_time, self.faults)
         self.routers: dict[str, Router] = {}
         # Message channels over HTTP.
@@ -387,6 +388,11 @@ class SimulatorState:
             return answered
 
         return self.answer(prompt, call.account, spoiled)
+
+    def _unit_of(self, prompt: Prompt) -> str:
+        """Return the default unit. The verdict on a text is paid for beside the text itself."""
+        unit = self._unit(prompt)
+        return f"verdict:{unit}" if is_judging(prompt) else unit
 
     def _unit(self, prompt: Prompt) -> str:
         """Return the billing unit: the person whose canary is in the text, or the item."""

@@ -118,7 +118,7 @@ CREATE TABLE holdfast.rewrite_request (
         surface IN ('weekly_harmony', 'direct_message', 'other')),
     CONSTRAINT rewrite_request_step_known CHECK (
         step IN ('received', 'queued', 'classified', 'context_built', 'routed', 'enqueued',
-                 'completed', 'revealed', 'failed', 'canceled')),
+                 'judging', 'held', 'completed', 'revealed', 'failed', 'canceled')),
     CONSTRAINT rewrite_request_status_known CHECK (
         status IN ('queued', 'processing', 'batch_submitted', 'completed', 'failed', 'canceled')),
     CONSTRAINT rewrite_request_step_fits_status CHECK (
@@ -151,7 +151,8 @@ CREATE TABLE holdfast.rewrite_request (
             AND context_built_at IS NOT NULL AND routed_at IS NOT NULL
             AND enqueued_at IS NOT NULL)),
     CONSTRAINT rewrite_request_enqueued_iff_job CHECK (
-        (step NOT IN ('enqueued', 'completed', 'revealed') OR job_id IS NOT NULL)
+        (step NOT IN ('enqueued', 'judging', 'held', 'completed', 'revealed')
+         OR job_id IS NOT NULL)
         AND (step NOT IN ('received', 'queued', 'classified', 'context_built', 'routed')
              OR job_id IS NULL)),
     CONSTRAINT rewrite_request_failed_says_why CHECK (
@@ -275,7 +276,10 @@ WHEN OLD.step <> NEW.step AND NOT (
                           ELSE 4 END
             > CASE OLD.step WHEN 'queued' THEN 0 WHEN 'classified' THEN 1
                             WHEN 'context_built' THEN 2 ELSE 3 END)
-    OR (OLD.step = 'enqueued' AND NEW.step IN ('completed', 'failed', 'canceled'))
+    OR (OLD.step = 'enqueued'
+        AND NEW.step IN ('judging', 'held', 'completed', 'failed', 'canceled'))
+    OR (OLD.step = 'judging' AND NEW.step IN ('held', 'completed', 'failed'))
+    OR (OLD.step = 'held' AND NEW.step IN ('completed', 'failed'))
     OR (OLD.step = 'completed' AND NEW.step = 'revealed'))
 SAYING 'no such edge in the way of a rewrite request'};
 

@@ -1,0 +1,98 @@
+"""Find links, contact data and markup in a rewrite. Pure.
+
+A rewrite is plain text for one person. Links and contact data that the original has are reported
+too, as a warning; everything else is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from holdfast_rewrite.normalize_text import normalize_text
+
+# -- links
+
+# Top-level domains in links of household talk. A file name such as "plan.pdf" is no domain.
+_TLD = (
+    r"com|net|org|info|biz|app|dev|io|eu|co|me|ly|gl|gg|tv|cc|xyz|online|shop|site|club|link|page"
+    r"|blog|store|cloud|chat|live|wiki|tech|top|home|house|ninja|space|website|rocks|world|life|net\.br|uk|us|ie|de|at|ch|fr|be|lu|it|es|cat|pt"
+    r"|br|nl|pl|com\.br|co\.uk|com\.pl|ru|cz|se|no|dk|fi|mx|ar"
+)
+# A label of two or more characters: "m.in." and "z.B." are abbreviations.
+_DOMAIN = re.compile(
+    rf"(?<![\w@.-])(?:[a-z0-9-]{{2,63}}\.)+(?:{_TLD})(?![\w-])|(?<!\w)(?:t|x|g)\.(?:me|co|com|page)\b"
+)
+_URL = re.compile(
+    r"h(?:tt|xx)ps?\s?:\s?/?/?\S+|(?<![\w@.-])(?:[a-z0-9-]{2,63}\.){1,4}[a-z]{2,12}/\S+|(?<!\w)www\s?\.\s?\S+|(?<!\w)ftp://\S+"
+)
+# Spelled out: "flat dot com", "haus(punkt)de".
+_DOT = r"(?:dot|punkt|punto|point|ponto|punt|kropka)"
+_SPELLED = re.compile(
+    rf"(?<![a-z0-9-])[a-z0-9-]{{2,63}}\s{{0,2}}[\[({{]\s*(?:\.|{_DOT})\s*[\])}}]\s*(?:{_TLD})(?!\w)"
+    rf"|(?<![a-z0-9-])[a-z0-9-]{{2,63}}\s+{_DOT}\s+(?:com|net|org|de|fr|it|es|nl|pl|pt|eu|io|br|uk)(?!\w)"
+)
+
+# -- contact data
+
+_AT = r"(?:@|\s*[\[({]\s*(?:at|arroba|ät|a|chiocciola|arobase|małpa|malpa)\s*[\])}]\s*)"
+_EMAIL = re.compile(
+    rf"(?<![\w.+-])[\w.+-]{{1,64}}{_AT}[^\s@.,;]{{1,63}}(?:\.|\s?{_DOT}\s?)[a-z]{{2,}}"
+)
+_HANDLE = re.compile(r"(?<![\w@.])@[a-z0-9_][\w.-]{2,}")
+_IBAN = re.compile(r"(?<!\w)[a-z]{2}\d{2}(?:[ -]?[a-z0-9]{4}){2,7}(?:[ -]?[a-z0-9]{1,4})?(?!\w)")
+_DIGITS = re.compile(r"(?<![\w.,:])\+?\(?\d(?:[\s().\-/\u2010-\u2015]{0,3}\d){6,17}(?![\w:])")
+# Runs of digits that are no telephone number: dates, times of day, amounts in thousands.
+_NO_PHONE = re.compile(
+    r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\s?\d{1,2}[./-]\s?\d{2,4}"
+    r"|\d{1,2}\s?[.:]\d{2}\s?[-\u2010-\u2015/]\s?\d{1,2}\s?[.:]\d{2}|\d{1,3}(?:[., ]\d{3})+"
+    r"|\d{1,2}[./]\d{1,2}\.?\s?[-\u2010-\u2015]\s?\d{1,2}[./]\d{1,2}\.?|\d{4}\s?[-\u2010-\u2015/]\s?\d{4}"
+)
+_FEWEST_DIGITS = 7
+
+# -- markup
+
+_MARKUP = re.compile(
+    # HTML tags and entities; BBCode.
+    r"</?[a-z][a-z0-9]{0,15}(?:\s[^<>\n]{0,80})?/?>|&(?:[a-z]{2,8}|#x?[0-9a-f]{1,6});"
+    r"|\[/?(?:b|i|u|s|url|img|quote|code|color|size|list)(?:=[^\]\n]{0,80})?\]"
+    # Markdown: emphasis, headings, code, links, quotes, rules, tables.
+    r"|\*\*\S|__\S[^\n]{0,200}\S__|~~\S|`[^`\n]{0,200}`|```|\]\([^)\n]{1,200}\)|!\["
+    r"|(?<![\w*])\*[^\s*][^*\n]{0,80}\*(?![\w*])|(?<!\w)_[^\s_][^_\n]{0,80}_(?!\w)"
+    r"|(?m:^\s{0,3}(?:\#{1,6}\s|>\s|[-*+•▪\u2013]\s|-{3,}\s*$|={3,}\s*$))"
+    r"|(?m:^\|.*\|\s*$)"
+    # JSON, and LaTeX commands.
+    r"|(?m:^\s*\{\s*\")|\"\s*:\s*[\"\[{]|\\(?:text|emph|begin|item|n\b)[a-z]*"
+)
+_NUMBERED = re.compile(r"(?m)^\s*(?:\d{1,2}|[a-h])[.)]\s+\S")
+_PLACEHOLDER = re.compile(r"\[[^\]\n]{1,40}\]|\{[^}\n]{1,40}\}|<[^>\n]{1,40}>|_{3,}|\bx{3,}\b")
+
+
+def links_in(text: str) -> Iterator[str]:
+    """Yield web addresses and bare domains."""
+    seen = normalize_text(text)
+    # The domain of an e-mail address is contact data.
+    bare = _EMAIL.sub(" ", seen)
+    for found in (_URL, _DOMAIN, _SPELLED):
+        yield from (match[0] for match in found.finditer(bare))
+
+
+def contacts_in(text: str) -> Iterator[str]:
+    """Yield e-mail addresses, telephone numbers, account numbers and handles."""
+    seen = normalize_text(text)
+    for found in (_EMAIL, _HANDLE, _IBAN):
+        yield from (match[0] for match in found.finditer(seen))
+    for match in _DIGITS.finditer(seen):
+        digits = sum(map(str.isdigit, match[0]))
+        if digits >= _FEWEST_DIGITS and not _NO_PHONE.fullmatch(match[0].strip()):
+            yield match[0]
+
+
+def markup_in(text: str) -> Iterator[str]:
+    """Yield HTML, Markdown, lists, JSON and gaps to fill in."""
+    seen = text.lower()
+    for found in (_MARKUP, _PLACEHOLDER):
+        yield from (match[0] for match in found.finditer(seen))
+    numbered = _NUMBERED.findall(seen)
+    if len(numbered) > 1:
+        yield numbered[0]

@@ -1,0 +1,267 @@
+"""The gate: what it refuses, what it warns about, and what passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast_rewrite.detect import local_detector
+from holdfast_rewrite.enums import Mark, Strength
+from holdfast_rewrite.gate import GateCode, Severity, can_decide, check, mark_of
+
+ASKED = "Turn the music down, I get up at six!"
+KIND = "I get up at six. Could you turn the music down, please?"
+
+
+def codes(
+    rewrite: str,
+    original: str = ASKED,
+    *,
+    source: str = "en",
+    target: str = "en",
+    strength: Strength = Strength.FULL_REFRAME,
+) -> dict[str, Severity]:
+    found = check(
+        original,
+        rewrite,
+        source_language=source,
+        target_language=target,
+        strength=strength,
+        detector=local_detector(),
+    )
+    return {finding.code.value: finding.severity for finding in found}
+
+
+# -- links, contact data, markup
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "https://plan.example/x",
+        "www.plan.example",
+        "flatplan.io",
+        "unser-plan.de/woche",
+        "bit.ly/3xY",
+        "t.me/flat",
+        "flatplan dot com",
+        "flatplan(dot)org",
+        "hxxps://flatplan.net",
+    ],
+)
+def test_a_link_or_bare_domain_is_refused(link: str) -> None:
+    assert codes(f"{KIND} See {link} for it.")["invented_link"] is Severity.REFUSE
+
+
+@pytest.mark.parametrize(
+    "contact",
+    [
+        "anna.k@mail.example",
+        "anna(at)mail.de",
+        "+44 20 7946 0958",
+        "0170/1234567",
+        "06 12 34 56 78",
+        "(555) 010-9999",
+        "PL61 1090 1014 0000 0712 1981 2874",
+        "@flat_twelve",
+    ],
+)
+def test_contact_data_is_refused(contact: str) -> None:
+    assert codes(f"{KIND} Contact: {contact}")["contact_data"] is Severity.REFUSE
+
+
+def test_contact_data_of_the_original_is_a_warning() -> None:
+    found = codes(
+        "Could you call me on 0170 1234567 when you are home?",
+        "Call me on 0170 1234567 when ur home, damn!!",
+    )
+
+    assert found == {"contact_data_kept": Severity.WARN}
+
+
+@pytest.mark.parametrize(
+    ("original", "text"),
+    [
+        ("Quiet from 22:00-07:00!!", "Could it be quiet from 22:00-07:00, please?"),
+        ("Pay by 2026-03-15!!", "Could you please pay by 2026-03-15?"),
+        ("Pay me the 1.250.000 yen!!", "Could you pay me the 1.250.000 yen, please?"),
+        (
+            "u left the door open, e.g. at 10 p.m.!!",
+            "The door was open, e.g. at 10 p.m. Could you close it?",
+        ),
+    ],
+)
+def test_dates_times_and_abbreviations_are_neither_numbers_to_call_nor_links(
+    original: str, text: str
+) -> None:
+    assert codes(text, original) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "**Music**: could you turn it down?",
+        "Could you *please* turn the music down?",
+        "<b>Could you</b> turn the music down?",
+        "Could you turn&nbsp;the music down?",
+        "# Music\nCould you turn it down?",
+        "Could you:\n- turn the music down\n- let me sleep",
+        "1. turn the music down\n2. let me sleep, please",
+        '{"rewritten_text": "Could you turn the music down?"}',
+        "Could you turn the `music` down?",
+        "[Could you](x) turn the music down?",
+        "Hi [Name], could you turn the music down?",
+    ],
+)
+def test_markup_is_not_a_valid_answer(text: str) -> None:
+    assert codes(text)["markup"] is Severity.REFUSE
+
+
+# -- foul words
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "fucking",
+        "f u c k i n g",
+        "fu\u0441king",
+        "fu\u200dcking",
+        "f*cking",
+        "fuuucking",
+        "sh1tty",
+        "kurwa",
+    ],
+    ids=ascii,
+)
+def test_foul_words_are_found_plain_disguised_and_left_in_another_language(word: str) -> None:
+    found = codes(f"Could you turn the {word} music down? I get up at six.")
+
+    assert found["vulgarity"] is Severity.REFUSE
+
+
+# -- facts
+
+
+@pytest.mark.parametrize(
+    ("original", "text", "source", "target"),
+    [
+        ("Clear the drain this arvo!", "Tu peux déboucher la douche cet après-midi ?", "en", "fr"),
+        ("Haal je fiets weg voor Pasen!", "Could you move your bike before Easter?", "nl", "en"),
+        ("Touche pas mes affaires !", "S'il te plaît, ne touche pas à mes affaires.", "fr", "fr"),
+        ("hands off my yoghurts!", "Please leave my yoghurts for me.", "en", "en"),
+        ("Seit dem 14. Februar offen!", "It has been open since 14/02.", "de", "en"),
+        ("Open since 14/02!", "Das ist seit dem 14. Februar offen.", "en", "de"),
+        ("Du schuldest mir 20 Euro!", "Could you pay me back the 20 €?", "de", "en"),
+        ("u owe me 20!", "¿Me puedes devolver los 20 euros?", "en", "es"),
+        ("Kevin schreit um halb drei!", "Kevin jest głośno o 2:30.", "de", "pl"),
+        (
+            "A Semana Santa vienes tú a limpiar",
+            "Wäre es möglich, dass du an Ostern putzt?",
+            "es",
+            "de",
+        ),
+    ],
+)
+def test_a_fact_in_another_form_or_language_is_not_new(
+    original: str, text: str, source: str, target: str
+) -> None:
+    assert not any(
+        code.startswith("invented") for code in codes(text, original, source=source, target=target)
+    )
+
+
+@pytest.mark.parametrize(
+    ("original", "text", "code"),
+    [
+        ("Pay me the 20 euros!", "Could you pay me the 20 dollars?", "invented_currency"),
+        ("Pay me the rent!", "Sabine said so. Could you pay me the rent?", "invented_name"),
+        ("Clean up!", "Could you clean up before Christmas?", "invented_date"),
+    ],
+)
+def test_another_currency_a_new_person_or_day_is_refused(
+    original: str, text: str, code: str
+) -> None:
+    assert codes(text, original)[code] is Severity.REFUSE
+
+
+# -- language
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("¿Puedes bajar la música? Merci beaucoup à toi.", "es"),
+        ("Kannst du die Musik leiser machen? Thanks a lot.", "de"),
+        ("Could you turn the music down? Ich kann nicht schlafen.", "en"),
+    ],
+)
+def test_one_short_sentence_in_another_language_is_enough(text: str, target: str) -> None:
+    assert codes(text, target=target) == {"non_target_locale": Severity.REFUSE}
+
+
+# -- likeness
+
+
+def test_a_sharp_message_that_hardly_changed_is_refused_and_a_calm_one_is_not() -> None:
+    sharp = "Turn that bloody music down you moron, i get up at six!!"
+    calm = "Could you turn the music down? I get up at six."
+
+    assert (
+        codes("Turn that bloody music down, I get up at six.", sharp)["near_identical"]
+        is Severity.REFUSE
+    )
+    assert codes(KIND, calm, strength=Strength.LIGHT_TOUCH) == {}
+    assert codes(calm, calm, strength=Strength.LIGHT_TOUCH) == {"near_identical": Severity.WARN}
+    # Unsure classifications reframe in full, but the message is a question.
+    assert codes(calm, calm) == {"near_identical": Severity.WARN}
+
+
+def test_a_rewrite_without_a_word_of_its_original_is_that_of_another_message() -> None:
+    theirs = "Could you water my plants on the balcony while I travel?"
+
+    assert codes(theirs) == {"unrelated": Severity.REFUSE}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (f"{KIND} You clearly need therapy.", "health_words"),
+        (f"{KIND} People like you never sleep.", "group_words"),
+        (f"{KIND} You should be ashamed.", "shame_words"),
+        (f"{KIND} This is your last warning.", "threat_words"),
+        (f"{KIND} You must obey.", "order_words"),
+        (f"{KIND} It is your fault.", "fault_words"),
+    ],
+)
+def test_loaded_words_call_for_a_second_look(text: str, code: str) -> None:
+    assert codes(text)[code] is Severity.WARN
+
+
+def test_health_that_the_original_mentions_is_not_new() -> None:
+    asked = "The dog hair, vacuum it, my allergies are going nuts!"
+
+    assert codes("My allergies are bad. Could you vacuum the dog hair?", asked) == {}
+
+
+# -- the policy
+
+
+def test_the_verdict_is_that_of_the_worst_finding() -> None:
+    def mark(text: str) -> Mark:
+        found = check(
+            ASKED, text, source_language="en", target_language="en", detector=local_detector()
+        )
+        return mark_of(found)
+
+    assert mark(KIND) is Mark.PASS
+    assert mark(f"{KIND} Or else.") is Mark.WARN
+    assert mark(f"{KIND} Or else, flatplan.io.") is Mark.FAIL
+
+
+def test_the_gate_says_what_it_cannot_decide() -> None:
+    assert can_decide("en")
+    assert can_decide("pl", GateCode.NUMBER)
+    assert can_decide("fi", "too_long")
+    assert not can_decide("fi")
+    assert not can_decide("fi", GateCode.VULGARITY)
+    assert not can_decide("en", "request_reversed")
