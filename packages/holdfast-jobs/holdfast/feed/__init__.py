@@ -1,0 +1,1 @@
+"""The change feed: committed changes, read from the audit in a resumable order."""

@@ -1,0 +1,1 @@
+"""Webhooks: the changes of the feed, posted to endpoints with a signature."""
