@@ -1,0 +1,38 @@
+"""The databases of the tests, and a headless Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.conftest import (
+    databases,
+    migrated_sqlite_url,
+    postgres,
+    postgres_url,
+    sqlite_template,
+    sqlite_url,
+    url,
+)
+
+__all__ = [
+    "databases",
+    "migrated_sqlite_url",
+    "postgres",
+    "postgres_url",
+    "sqlite_template",
+    "sqlite_url",
+    "url",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
+        yield found
+        found.close()

@@ -1,0 +1,149 @@
+"""The ASGI application: the API under ``/v1``, the console, and the routers of extensions."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from holdfast.api import extra as extra  # isort: skip
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import RedirectResponse
+from starlette.routing import BaseRoute
+
+from holdfast.api import headers, problems, reference, sessions
+from holdfast.api.authentication import COOKIE, Authenticate, Authentication
+from holdfast.app import Holdfast
+from holdfast.errors import ConfigError
+from holdfast.operate.access import SecretKind
+
+# The routers of the core, in the order of the API reference.
+ROUTERS = (
+    "holdfast.api.jobs:router",
+    "holdfast.api.queues:router",
+    "holdfast.api.schedules:router",
+    "holdfast.api.runs:router",
+    "holdfast.api.workers:router",
+    "holdfast.api.tenants:router",
+    "holdfast.api.bulk:letters",
+    "holdfast.api.dead_letters:router",
+    "holdfast.api.bulk:deliveries",
+    "holdfast.api.deliveries:router",
+    "holdfast.api.audit:router",
+    "holdfast.api.api_keys:router",
+    "holdfast.api.events:router",
+)
+CONSOLE = "holdfast.console"
+
+
+def create_app(
+    hf: Holdfast,
+    *,
+    authenticate: Authenticate | None = None,
+    dev_login: sessions.DevLogin | None = None,
+) -> FastAPI:
+    """Return an ASGI application with the API and the console of *hf*.
+
+    Serve it with any ASGI server, or mount it in an application of your own under any path.
+    *authenticate* takes a request and returns an :class:`Identity`, or None to leave the request to
+    API keys and sessions. It may be a coroutine function.
+    """
+    if not isinstance(hf, Holdfast):
+        raise ConfigError("create_app takes the Holdfast of the application.")
+    app = FastAPI(
+        title="Holdfast",
+        version="1",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        separate_input_output_schemas=False,
+        redirect_slashes=False,
+    )
+    app.state.authentication = Authentication(hf, authenticate)
+    app.state.dev_login = dev_login
+    # Whether the server is stopping: an event stream ends then.
+    app.state.is_stopping = lambda: False
+    problems.install(app)
+    v1 = APIRouter(prefix="/v1")
+    for router in (*_routers(hf), sessions.router):
+        v1.include_router(router)
+    app.include_router(v1)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    app.include_router(reference.router)
+    if dev_login is not None:
+        app.add_api_route("/dev-login", _log_in_once, include_in_schema=False)
+    if find_spec(CONSOLE) is not None:
+        # The console uses this package, so it is found by its name.
+        importlib.import_module(CONSOLE).install(app, hf)
+    app.add_middleware(headers.SecurityHeaders)
+    return app
+
+
+def routes_of(router: Any, prefix: str = "") -> Iterator[tuple[str, BaseRoute]]:
+    """Yield every route below a router with its whole path."""
+    for route in router.routes:
+        inner = getattr(route, "original_router", None)
+        if inner is not None:
+            yield from routes_of(inner, prefix + route.include_context.prefix)
+        else:
+            yield prefix + getattr(route, "path", ""), route
+
+
+def _routers(hf: Holdfast) -> Iterator[APIRouter]:
+    """Yield the routers of the core and of the available extensions."""
+    for place in ROUTERS:
+        yield _load(place)
+    for extension in hf.extensions.available():
+        if extension.api is not None:
+            yield _load(extension.api)
+
+
+def _load(place: str) -> APIRouter:
+    module, _, name = place.partition(":")
+    found = getattr(importlib.import_module(module), name, None)
+    if not isinstance(found, APIRouter):
+        raise ConfigError(f"{place} is no router of the HTTP API. Create it with Resource(…).")
+    return found
+
+
+async def _log_in_once(request: Request, token: str = "") -> Response:
+    response = RedirectResponse(f"{request.scope.get('root_path', '')}/", status_code=303)
+    await request.app.state.dev_login.log_in(request, response, token)
+    return response
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document, made once."""
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title="Holdfast",
+            version="1",
+            openapi_version="3.1.0",
+            description=(
+                "Jobs, their operation and their audit. Every answer that is not a success is a"
+                " problem (RFC 9457) with a stable code and the next step."
+            ),
+            routes=app.routes,
+            separate_input_output_schemas=False,
+        )
+        components = made.setdefault("components", {})
+        schemas = components.setdefault("schemas", {})
+        schemas.update(_problem_schemas())
+        components["securitySchemes"] = {
+            "key": {
+                "type": "http",
+                "scheme": "bearer",
+                "description": f"An API key: {SecretKind.API_KEY}…. See holdfast keys create.",
+            },
+            "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+        }
+        made["security"] = [{"key": []}, {"session": []}]
+        app.openapi_schema = made
+    return app.openapi_schema
+
+
+def _problem_schemas() -> dict[str, Any]:
+    made = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {**made.pop("$defs", {}), "Problem": made}

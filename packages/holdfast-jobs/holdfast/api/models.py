@@ -1,0 +1,72 @@
+"""Models that several resources share."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.operate import audit
+
+Reason = Annotated[
+    str, Field(min_length=1, max_length=1_000, description="Why; it is recorded in the audit.")
+]
+
+
+class Model(BaseModel):
+    """A typed document of an answer."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class Body(BaseModel):
+    """A typed document of a request. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Action(Body):
+    """A change, and the reason for it."""
+
+    reason: Reason
+
+
+class Done(Model):
+    """Whether a change had an effect; False if everything was so already."""
+
+    changed: bool
+
+
+class AuditEvent(Model):
+    """One event of the audit."""
+
+    id: int
+    org_id: str
+    job_id: str
+    job_type: str
+    name: str
+    attempt: int
+    actor: str
+    request_id: str
+    correlation_id: str
+    at: datetime
+    detail: dict[str, Any] | None
+
+    @classmethod
+    def from_item(cls, event: audit.AuditEvent) -> AuditEvent:
+        """Render an event of the operator API."""
+        detail = None if event.detail is None else dict(event.detail)
+        return cls(
+            id=event.id,
+            org_id=event.org_id,
+            job_id=event.job_id,
+            job_type=event.job_type,
+            name=event.name,
+            attempt=event.attempt,
+            actor=f"{event.actor.type}:{event.actor.id}",
+            request_id=event.request_id,
+            correlation_id=event.correlation_id,
+            at=event.at,
+            detail=detail,
+        )

@@ -1,0 +1,309 @@
+"""The console as ASGI routes: pages, actions, error pages, headers and static files."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import logging
+import mimetypes
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from importlib import resources
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, quote, unquote
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from holdfast.app import Holdfast
+from holdfast.console import chart
+from holdfast.console import format as formats
+from holdfast.console.pages import PAGES
+from holdfast.console.visit import ConsolePages, Go, Page, PageContext, Shown, link
+from holdfast.errors import Conflict, Forbidden, HoldfastError, InvalidArgument, NotFound
+from holdfast.operate.access import limited_reads
+from holdfast.operate.operator import Operator
+
+_log = logging.getLogger("holdfast.console")
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+LONGEST_FORM = 64 * 1024
+NOTICE = "holdfast_notice"
+_STATUS: tuple[tuple[type[HoldfastError], int, str], ...] = (
+    (NotFound, 404, "Not found"),
+    (Forbidden, 403, "Not allowed"),
+    (InvalidArgument, 400, "Please correct this"),
+    (Conflict, 409, "Not possible now"),
+)
+
+
+class LoginRequired(Exception):
+    """The request has no session and no key. The console shows its login page."""
+
+
+class Access(Protocol):
+    """Who may use the console. The HTTP API implements it with its keys and sessions."""
+
+    async def operator(self, request: Request) -> Operator:
+        """Return the operator API as the caller. Raises LoginRequired."""
+        ...
+
+    async def log_in(self, request: Request, response: Response, key: str) -> bool:
+        """Open a session and set its cookie on *response*; False if the key is not accepted."""
+        ...
+
+    async def log_out(self, request: Request, response: Response) -> None:
+        """End the session, and remove its cookie."""
+        ...
+
+
+class Site:
+    """The console of an application. :attr:`routes` are mounted in an ASGI application."""
+
+    def __init__(self, hf: Holdfast, access: Access, *, prefix: str = "/console") -> None:
+        self.hf = hf
+        self.prefix = prefix
+        self.access = access
+        self.extensions = _load_extensions(hf)
+        self.pages: list[Page] = [*PAGES, *(one for ext in self.extensions for one in ext.pages)]
+        self.panels = [ext.panel for ext in self.extensions if ext.panel is not None]
+        self.static = _read_static()
+        self.environment = self._environment()
+
+    @property
+    def routes(self) -> list[Route]:
+        """The routes of the console below its prefix. The last one answers unknown paths."""
+        given: list[tuple[str, Callable[[Request], Awaitable[Response]], str]] = [
+            ("/login", self._login_page, "GET"),
+            ("/login", self._log_in, "POST"),
+            ("/logout", self._log_out, "POST"),
+            ("/static/{name:path}", self._static_file, "GET"),
+            *((page.path, partial(self._serve, page), page.method) for page in self.pages),
+            ("/{rest:path}", self._missing, "GET"),
+        ]
+        return [
+            Route(self.prefix + path, endpoint, methods=[method], include_in_schema=False)
+            for path, endpoint, method in given
+        ]
+
+    # -- requests
+
+    async def _serve(self, page: Page, request: Request) -> Response:
+        try:
+            operator = await self.access.operator(request)
+        except LoginRequired:
+            where = link("/login", {"next": request.url.path if page.method == "GET" else ""})
+            return self._redirect(request, where)
+        visit = PageContext(
+            operator,
+            dict(request.path_params),
+            dict(request.query_params),
+            await _form(request),
+            self.panels,
+        )
+        try:
+            if page.method == "POST":
+                visit.require_act()
+            with limited_reads(self.hf.settings.serve.read_seconds):
+                answer = await run_in_threadpool(page.view, visit)
+        except HoldfastError as exc:
+            answer = _error_page(exc)
+        except Exception:
+            _log.exception("page.failed")
+            says = "The page could not be made. The log of the server has the details."
+            answer = Shown("error.html", "Something went wrong", {"says": says, "fields": {}}, 500)
+        if isinstance(answer, Go):
+            return self._redirect(request, answer.path, answer.notice)
+        return await run_in_threadpool(self._render, request, visit, page, answer)
+
+    def _render(self, request: Request, visit: PageContext, page: Page, answer: Shown) -> Response:
+        notice = unquote(request.cookies.get(NOTICE, ""))[:500]
+        values = {
+            "visit": visit,
+            "title": answer.title,
+            "notice": notice,
+            "here": page.path,
+            "now": self.hf.clock.now(),
+            **self._always(request),
+            "nav": self._nav(visit),
+            **answer.values,
+        }
+        html = self.environment.get_template(answer.template).render(values)
+        response = _page(html, answer.status)
+        if notice:
+            response.delete_cookie(NOTICE, path=self._root(request))
+        return response
+
+    def _always(self, request: Request) -> dict[str, Any]:
+        root = self._root(request)
+
+        def url(path: str, values: Mapping[str, Any] | None = None) -> str:
+            return root + link(path, values)
+
+        def static(name: str) -> str:
+            return f"{root}/static/{name}?v={self.static[name][2]}"
+
+        return {"url": url, "static": static}
+
+    def _nav(self, visit: PageContext) -> list[tuple[str, list[Page]]]:
+        groups: dict[str, list[Page]] = {"": [], "Work": [], "System": [], "Records": []}
+        for page in self.pages:
+            if page.title and (visit.org_id is None or not page.for_all):
+                groups.setdefault(page.group, []).append(page)
+        return [(name, pages) for name, pages in groups.items() if pages]
+
+    def _redirect(self, request: Request, path: str, notice: str = "") -> Response:
+        response = RedirectResponse(self._root(request) + path, 303, HEADERS)
+        if notice:
+            response.set_cookie(
+                NOTICE,
+                quote(notice[:300]),
+                max_age=30,
+                path=self._root(request),
+                httponly=True,
+                samesite="strict",
+            )
+        return response
+
+    async def _missing(self, request: Request) -> Response:
+        try:
+            operator = await self.access.operator(request)
+        except LoginRequired:
+            return self._redirect(request, "/login")
+        says = "There is no such page. Use the navigation, or search with the key /."
+        answer = Shown("error.html", "Not found", {"says": says, "fields": {}}, 404)
+        page = Page(request.url.path, lambda _visit: answer)
+        return await run_in_threadpool(self._render, request, PageContext(operator), page, answer)
+
+    def _root(self, request: Request) -> str:
+        """The path of the console, without a slash at the end."""
+        return str(request.scope.get("root_path", "")).rstrip("/") + self.prefix
+
+    # -- sessions
+
+    async def _login_page(self, request: Request, says: str = "", status: int = 200) -> Response:
+        values = {
+            "title": "Log in",
+            "says": says,
+            "next": request.query_params.get("next", ""),
+            **self._always(request),
+        }
+        return _page(self.environment.get_template("login.html").render(values), status)
+
+    async def _log_in(self, request: Request) -> Response:
+        form = await _form(request)
+        key = next(iter(form.get("key", ())), "").strip()
+        root, wanted = self._root(request), next(iter(form.get("next", ())), "")
+        # Only a path of the console: never another site.
+        is_own = wanted.startswith(f"{root}/") and "\\" not in wanted and "//" not in wanted
+        response = RedirectResponse(wanted if is_own else f"{root}/", 303, HEADERS)
+        if not key or not await self.access.log_in(request, response, key):
+            says = "This key is not valid here. Check it, or create a new one: holdfast keys create"
+            return await self._login_page(request, says, 403)
+        return response
+
+    async def _log_out(self, request: Request) -> Response:
+        response = RedirectResponse(f"{self._root(request)}/login", 303, HEADERS)
+        await self.access.log_out(request, response)
+        return response
+
+    # -- files
+
+    async def _static_file(self, request: Request) -> Response:
+        found = self.static.get(request.path_params["name"])
+        if found is None:
+            return Response("Not found", 404, HEADERS, "text/plain")
+        body, kind, tag = found
+        headers = {**HEADERS, "cache-control": "public, max-age=86400", "etag": f'"{tag}"'}
+        return Response(body, 200, headers, kind)
+
+    def _environment(self) -> Environment:
+        loaders = [
+            PackageLoader("holdfast.console", "templates"),
+            *(PackageLoader(ext.package, "console_templates") for ext in self.extensions),
+        ]
+        made = Environment(
+            loader=ChoiceLoader(loaders),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        made.filters.update(
+            {name: getattr(formats, name) for name in FILTERS}
+            | {name: found for ext in self.extensions for name, found in ext.filters.items()}
+        )
+        made.globals["share"] = chart.share
+        return made
+
+
+FILTERS = (
+    *("ago", "attempts", "brief", "capped", "document", "number", "short", "span", "state"),
+    *("time", "tone", "usd", "words"),
+)
+
+
+def _page(html: str, status: int) -> HTMLResponse:
+    return HTMLResponse(html, status, {**HEADERS, "cache-control": "no-store"})
+
+
+async def _form(request: Request) -> dict[str, list[str]]:
+    """The fields of a form. Files are not accepted."""
+    if request.method != "POST":
+        return {}
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST_FORM:
+            return {}
+    found: dict[str, list[str]] = {}
+    text = body.decode("utf-8", "replace")
+    for name, value in parse_qsl(text, keep_blank_values=True, max_num_fields=200):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _error_page(exc: HoldfastError) -> Shown:
+    for kind, status, title in _STATUS:
+        if isinstance(exc, kind):
+            fields = getattr(exc, "fields", {}) if kind is InvalidArgument else {}
+            says = "" if fields else str(exc)
+            return Shown("error.html", title, {"says": says, "fields": fields}, status)
+    _log.warning("page.unavailable", extra={"fields": {"exception": type(exc).__name__}})
+    says = "The database or a part of the installation is not available: " + type(exc).__name__
+    return Shown("error.html", "Not available", {"says": says, "fields": {}}, 503)
+
+
+def _load_extensions(hf: Holdfast) -> Sequence[ConsolePages]:
+    """The pages of the available extensions."""
+    found = []
+    for extension in hf.extensions.available():
+        if extension.console is not None:
+            module, _, attribute = extension.console.partition(":")
+            found.append(getattr(importlib.import_module(module), attribute))
+    return found
+
+
+def _read_static() -> dict[str, tuple[bytes, str, str]]:
+    """The static files by name: content, type and a hash for their address."""
+    folder = resources.files("holdfast.console") / "static"
+    found: dict[str, tuple[bytes, str, str]] = {}
+    for prefix, place in (("", folder), ("vendor/", folder / "vendor")):
+        for file in place.iterdir():
+            kind, _ = mimetypes.guess_type(file.name)
+            if file.is_file() and kind in ("text/css", "text/javascript", "image/svg+xml"):
+                body = file.read_bytes()
+                found[prefix + file.name] = (body, kind, hashlib.sha256(body).hexdigest()[:12])
+    return found

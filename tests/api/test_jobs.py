@@ -1,0 +1,118 @@
+"""Jobs over HTTP: enqueue, list, inspect, explain and cancel."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import Holdfast
+from tests.api.conftest import WHY, Client, make_key
+from tests.story import ORG, OTHER_ORG
+
+
+def enqueue(api: Client, **given: object) -> str:
+    answer = api.post("/v1/jobs", {"job_type": "work", "payload": {}, **given})
+    assert answer.status_code == 201, answer.text
+    found: str = answer.json()["id"]
+    return found
+
+
+@pytest.mark.req("E-14")
+def test_an_enqueued_job_is_committed_when_the_answer_arrives(api: Client, hf: Holdfast) -> None:
+    answer = api.post("/v1/jobs", {"job_type": "work", "payload": {"a": 1}})
+
+    assert answer.status_code == 201
+    job = hf.get(answer.json()["id"], org_id=ORG)
+    assert (job.org_id, job.record["actor_type"]) == (ORG, "api_key")
+
+
+def test_an_idempotency_key_returns_the_original_and_refuses_another_payload(api: Client) -> None:
+    key = {"Idempotency-Key": "order-7"}
+    first = api.post("/v1/jobs", {"job_type": "work", "payload": {"a": 1}}, headers=key)
+    again = api.post("/v1/jobs", {"job_type": "work", "payload": {"a": 1}}, headers=key)
+    other = api.post("/v1/jobs", {"job_type": "work", "payload": {"a": 2}}, headers=key)
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == {**first.json(), "created": False}
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+
+
+@pytest.mark.req("X-06", "X-08")
+def test_the_tenant_comes_from_the_key_and_another_one_is_refused(
+    api: Client, operations: Client, hf: Holdfast
+) -> None:
+    named = {"job_type": "work", "org_id": OTHER_ORG}
+
+    refused = api.post("/v1/jobs", named)
+    listed = api.get(f"/v1/jobs?org_id={OTHER_ORG}")
+    unnamed = operations.post("/v1/jobs", {"job_type": "work"})
+    made = operations.post("/v1/jobs", named)
+
+    assert (refused.status_code, refused.json()["code"]) == (403, "other_tenant")
+    assert listed.status_code == 403
+    assert (unnamed.status_code, unnamed.json()["code"]) == (422, "tenant_required")
+    assert made.json()["org_id"] == OTHER_ORG
+
+
+@pytest.mark.req("X-01", "X-09")
+def test_a_foreign_id_answers_as_an_unknown_one(api: Client, hf: Holdfast) -> None:
+    foreign = hf.enqueue("work", {}, org_id=OTHER_ORG).id
+    unknown = "0198c0de-0000-7000-8000-0000000000ff"
+
+    for method, path in (
+        ("GET", "/v1/jobs/{}"),
+        ("GET", "/v1/jobs/{}/events"),
+        ("GET", "/v1/jobs/{}/explain"),
+        ("POST", "/v1/jobs/{}/cancel"),
+    ):
+        body = {"json": {"reason": WHY}} if method == "POST" else {}
+        same = {"X-Request-Id": "r1"}
+        found = [
+            api.request(method, path.format(job_id), headers=same, **body)
+            for job_id in (foreign, unknown)
+        ]
+        assert [answer.status_code for answer in found] == [404, 404]
+        assert found[0].text.replace(foreign, unknown) == found[1].text
+
+
+def test_a_list_is_read_page_by_page_with_a_cursor_of_its_own_filter(
+    api: Client, hf: Holdfast
+) -> None:
+    made = [enqueue(api) for _ in range(3)]
+    first = api.get("/v1/jobs?limit=2").json()
+    second = api.get(f"/v1/jobs?limit=2&cursor={first['next']}").json()
+
+    assert [job["id"] for job in (*first["items"], *second["items"])] == made[::-1]
+    assert second["next"] is None
+    for query in (
+        f"state=queued&cursor={first['next']}",
+        f"cursor={first['next'][:-2]}xx",
+        "cursor=%00",
+        "cursor=é",
+    ):
+        refused = api.get(f"/v1/jobs?{query}")
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid_cursor")
+    other = api.as_key(make_key(hf, org_id=OTHER_ORG))
+    assert other.get(f"/v1/jobs?cursor={first['next']}").status_code == 400
+
+
+def test_an_unchanged_job_is_not_sent_again(api: Client) -> None:
+    job_id = enqueue(api)
+    first = api.get(f"/v1/jobs/{job_id}")
+    tag = {"If-None-Match": first.headers["ETag"]}
+
+    unchanged = api.get(f"/v1/jobs/{job_id}", headers=tag)
+    api.post(f"/v1/jobs/{job_id}/cancel", {"reason": WHY})
+    changed = api.get(f"/v1/jobs/{job_id}", headers=tag)
+
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    assert (changed.status_code, changed.json()["state"]) == (200, "canceled")
+
+
+def test_the_timeline_and_the_explanation_of_a_job(api: Client) -> None:
+    job_id = enqueue(api)
+
+    events = api.get(f"/v1/jobs/{job_id}/events").json()
+    explained = api.get(f"/v1/jobs/{job_id}/explain").json()
+
+    assert [event["name"] for event in events] == ["job.enqueued"]
+    assert explained["reason"] == "no_worker"

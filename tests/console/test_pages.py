@@ -1,0 +1,206 @@
+"""The console without a browser: pages, roles, actions and what they refuse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from holdfast import Context, FakeClock, Holdfast, State
+from holdfast.console.pages import PAGES
+from holdfast.console.site import POLICY
+from tests.console.site import HOSTILE, World, make_site
+from tests.story import ORG, OTHER_ORG
+
+Browser = Callable[..., TestClient]
+
+
+@pytest.fixture
+def world(hf: Holdfast) -> World:
+    return World(hf)
+
+
+@pytest.fixture
+def browser(hf: Holdfast) -> Browser:
+    def make(**who: Any) -> TestClient:
+        return TestClient(make_site(hf, **who), base_url="http://127.0.0.1")
+
+    return make
+
+
+def paths(world: World) -> list[str]:
+    """Every page of the core, with an id where its path takes one."""
+    dead, job = world.dead[0].id, world.retried.id
+    known = {
+        "/jobs/{job_id}": f"/jobs/{job}",
+        "/jobs/bulk": "/jobs/bulk?job_type=leaflet.print",
+        "/dead-letters/bulk": "/dead-letters/bulk?step=triage&error_class=GONE",
+        "/dead-letters/{job_id}": f"/dead-letters/{dead}",
+        "/queues/{name}": "/queues/q:default",
+        "/schedules/{name}": "/schedules/nightly",
+        "/find": f"/find?q={job}",
+    }
+    shown = [page.path for page in PAGES if page.method == "GET"]
+    # Their objects are made by tests of their own.
+    left = {"/deliveries/{delivery_id}", "/deliveries/bulk", "/runs/{run_id}"}
+    added = ["/batches", "/costs", "/costs?by=model", "/reviews"]
+    return [*(known.get(path, path) for path in shown if path not in left), *added]
+
+
+def test_every_page_answers_and_lets_no_foreign_script_in(world: World, browser: Browser) -> None:
+    for role in ("admin", "viewer"):
+        client = browser(role=role)
+        for path in paths(world):
+            if role == "viewer" and ("bulk" in path or path.startswith(("/audit", "/costs"))):
+                continue
+            answer = client.get(f"/console{path}")
+            assert answer.status_code == 200, (role, path, answer.text)
+            assert answer.headers["content-security-policy"] == POLICY
+            assert not re.search(r"<script(?! src=)|style=|\son\w+=|hx-on|https?://", answer.text)
+
+
+def test_a_viewer_sees_no_action_and_every_action_is_refused(
+    world: World, browser: Browser, hf: Holdfast
+) -> None:
+    client = browser(role="viewer")
+    job = world.waiting[0]
+
+    for page in PAGES:
+        if page.method == "POST":
+            path = re.sub(r"\{\w+\}", job.id, page.path)
+            assert client.post(f"/console{path}", data={"reason": "x"}).status_code == 403, path
+    for path in (f"/jobs/{job.id}", f"/dead-letters/{world.dead[0].id}", "/queues/q:default"):
+        shown = client.get(f"/console{path}").text
+        assert set(re.findall(r'method="post" action="([^"]*)"', shown)) == {"/console/logout"}
+    assert hf.get(job.id, org_id=ORG).state is State.QUEUED
+
+
+def test_a_tenant_sees_its_own_jobs_and_not_those_of_others(
+    world: World, browser: Browser, hf: Holdfast
+) -> None:
+    (foreign,) = hf.operate(actor="user:x", role="admin", org_id=OTHER_ORG).dead_letters.list()
+    client = browser(role="operator", org_id=ORG)
+
+    assert foreign.job_id not in client.get("/console/jobs").text
+    assert "order.ship" not in client.get("/console/").text
+    for path in (f"jobs/{foreign.job_id}", f"dead-letters/{foreign.job_id}"):
+        assert client.get(f"/console/{path}").status_code == 404
+    assert client.post(
+        f"/console/dead-letters/{foreign.job_id}/discard", data={"reason": "x"}
+    ).status_code == 404  # fmt: skip
+    assert client.get(f"/console/jobs?org_id={OTHER_ORG}").status_code == 403
+
+
+def test_text_of_jobs_and_people_is_escaped(hf: Holdfast, browser: Browser) -> None:
+    def fail(_job: Context, _payload: dict[str, Any]) -> None:
+        raise ValueError(HOSTILE)
+
+    hf.job("mail.send", max_attempts=1)(fail)
+    job = hf.enqueue("mail.send", {}, org_id=ORG, idempotency_key=HOSTILE, actor=f"user:{HOSTILE}")
+    hf.worker().run_once()
+    client = browser()
+    client.post(f"/console/dead-letters/{job.id}/note", data={"body": HOSTILE})
+    client.post("/console/queues/q:default/pause", data={"reason": HOSTILE})
+
+    for path in (
+        f"jobs/{job.id}", f"dead-letters/{job.id}", "queues/q:default", "audit", "",
+        f"jobs?job_type={HOSTILE}", f"find?q={HOSTILE}", f"dead-letters?error_class={HOSTILE}",
+        f"login?next={HOSTILE}", HOSTILE,
+    ):  # fmt: skip
+        assert "<script>alert" not in client.get(f"/console/{path}").text, path
+    assert "&lt;script&gt;" in client.get(f"/console/jobs/{job.id}").text
+
+
+def test_dead_letters_of_one_cause_are_resolved_in_bulk(
+    world: World, browser: Browser, hf: Holdfast
+) -> None:
+    client = browser()
+    cause = {"error_class": "GONE", "job_type": "invoice.send"}
+    fields = {
+        "triage": {"kind_of": "data"},
+        "remediate": {"done": "source_corrected", "kind": "data"},
+        "validate": {"evidence_ref": "INC-7", "is_safe": "yes"},
+        "replay": {},
+        "verify": {},
+        "resolve": {"notes": "Fixed."},
+    }
+    world.is_broken = False
+
+    for step, more in fields.items():
+        query = {**cause, "step": step, **({"kind": "data"} if step == "remediate" else {})}
+        plan = client.get("/console/dead-letters/bulk", params=query).text
+        form = {**dict(re.findall(r'name="(\w+)" value="([^"]*)"', plan)), **more}
+        assert form["count"] == "3", (step, plan)
+        done = client.post("/console/dead-letters/bulk", data={**form, "reason": "INC-7"})
+        assert '<div class="notice" role="status">3 ' in done.text, (step, done.text)
+        if step == "replay":
+            hf.worker().run_once()
+
+    assert "GONE" not in client.get("/console/").text
+
+
+def test_a_bulk_action_is_refused_if_more_items_match_than_were_shown(
+    world: World, browser: Browser, hf: Holdfast
+) -> None:
+    client = browser()
+    letters = {"error_class": "GONE", "step": "discard", "count": "2", "reason": "x"}
+    jobs = {"job_type": "leaflet.print", "count": "1", "reason": "x"}
+
+    for path, form in (("dead-letters", letters), ("jobs", jobs)):
+        answer = client.post(f"/console/{path}/bulk", data=form).text
+        assert "Nothing was done" in answer
+
+    assert len(hf.operate(actor="user:x", role="admin").dead_letters.list()) == 4
+    assert hf.get(world.waiting[0].id, org_id=ORG).state is State.QUEUED
+    done = client.post("/console/jobs/bulk", data={**jobs, "count": "2"}).text
+    assert "Canceled at once</dt><dd>2</dd>" in done
+    assert hf.get(world.waiting[0].id, org_id=ORG).state is State.CANCELED
+
+
+def test_an_action_without_a_reason_is_refused(
+    world: World, browser: Browser, hf: Holdfast
+) -> None:
+    client = browser()
+    job = world.waiting[0]
+
+    for path in (
+        f"jobs/{job.id}/cancel",
+        f"dead-letters/{world.dead[0].id}/discard",
+        "queues/q:default/pause",
+        f"tenants/{ORG}",
+        "schedules/nightly/pause",
+    ):
+        answer = client.post(f"/console/{path}", data={"reason": " ", "weight": "2"})
+        assert answer.status_code == 400, (path, answer.text)
+        assert "<dt>reason</dt>" in answer.text
+
+    assert hf.get(job.id, org_id=ORG).state is State.QUEUED
+
+
+def test_an_operator_pauses_a_queue_and_sees_the_notice_once(
+    world: World, browser: Browser, clock: FakeClock
+) -> None:
+    client = browser(role="operator")
+
+    done = client.post("/console/queues/q:default/pause", data={"reason": "INC-9"})
+
+    assert "The queue is paused." in done.text
+    assert "INC-9" in done.text
+    assert "The queue is paused." not in client.get("/console/queues/q:default").text
+
+
+def test_without_a_session_every_page_leads_to_the_login(world: World, browser: Browser) -> None:
+    client = browser(is_in=False)
+    client.follow_redirects = False
+
+    for path in (*paths(world), "/anything"):
+        answer = client.get(f"/console{path}")
+        assert answer.headers["location"].startswith("/console/login"), path
+    assert client.post("/console/login", data={"key": "wrong"}).status_code == 403
+    login = {"key": "right", "next": "https://evil.example/"}
+    assert client.post("/console/login", data=login).headers["location"] == "/console/"
+    login = {"key": "right", "next": "/console/jobs?state=failed"}
+    assert client.post("/console/login", data=login).headers["location"] == login["next"]
