@@ -1,7 +1,7 @@
 """Rewrite rude messages between housemates into polite ones in the recipient's language.
 
-The simulator plays the model with four canned answers. Everything else is real: the home, the
-classifier, the routing, the batch and the output validation. In production, `holdfast worker
+The simulator plays the model with four canned answers, and the judge. Everything else is real: the
+home, the classifier, the routing, the batches and the gate. In production, `holdfast worker
 --dispatch` replaces the loop at the end.
 """
 
@@ -11,8 +11,14 @@ from uuid import uuid4
 
 from holdfast import FakeClock, Holdfast, Settings, dispatch_once, sync_schedules
 from holdfast_llm import ProviderSettings
-from holdfast_rewrite import Rewrites, RewriteSettings, RouteSettings, Submission
-from holdfast_simulator import Prompt, Simulator
+from holdfast_rewrite import (
+    JudgeRouteSettings,
+    Rewrites,
+    RewriteSettings,
+    RouteSettings,
+    Submission,
+)
+from holdfast_simulator import Prompt, Simulator, with_judge
 
 # Canned model output: a phrase in the message -> the output language and the rewritten text.
 CANNED_ANSWERS = {
@@ -43,7 +49,7 @@ def model(prompt: Prompt) -> dict[str, str]:
 os.environ["SIMULATED_KEY"] = "not-a-real-key"
 db = f"sqlite:///{tempfile.mkdtemp()}/work.db"
 clock = FakeClock()
-simulator = Simulator(clock=clock, responder=model)
+simulator = Simulator(clock=clock, responder=with_judge(model))
 provider = ProviderSettings(
     base_url=simulator.url("openai"), credential_env="SIMULATED_KEY", allow_private=True
 )
@@ -54,7 +60,10 @@ route = RouteSettings(
     high_quality=True,
     supports_translation=True,
 )
-settings = Settings(db=db, providers={"openai": provider}, rewrite=RewriteSettings(routes=(route,)))
+# A second, cheaper model judges every rewrite before it is delivered.
+judge = JudgeRouteSettings(provider="openai", adapter_kind="openai_responses", model="gpt-5-mini")
+rewrite = RewriteSettings(routes=(route,), judge_route=judge)
+settings = Settings(db=db, providers={"openai": provider}, rewrite=rewrite)
 hf = Holdfast(settings=settings, clock=clock)
 rewrites = Rewrites(hf)
 
@@ -86,7 +95,7 @@ with simulator:
         )
         for author, recipient, text in MESSAGES
     ]
-    for _ in range(6):
+    for _ in range(12):
         clock.advance(minutes=15)
         dispatch_once(hf)
 

@@ -8,12 +8,13 @@ import psycopg
 import pytest
 
 from holdfast import FakeClock, Holdfast, Permanent, Transient
-from holdfast.engine.audit import Deed, record_actions
+from holdfast.engine.audit import Deed, Entry, record, record_actions
 from holdfast.engine.job import SYSTEM
 from holdfast.engine.retention import archive_and_prune
 from holdfast.errors import RuleBroken
 from holdfast.sealed_audit.chain import Tampering, verify_seals
 from holdfast.sealed_audit.seal import seal_events
+from holdfast.store.dialect import POSTGRES
 from tests.engine.planting import plant
 from tests.story import (
     ORG,
@@ -99,6 +100,27 @@ def test_every_event_names_tenant_project_actor_request_job_attempt_and_time(
     assert (found[0]["actor_type"], found[0]["actor_id"]) == ("user", "42")
     for event in found[1:]:
         assert (event["actor_type"], event["actor_id"]) == ("system", "worker-7")
+
+
+@pytest.mark.req("A-10")
+def test_the_events_of_one_statement_have_ids_in_the_order_given(work: Holdfast) -> None:
+    jobs = [work.enqueue("report.export", {}, org_id=ORG) for _ in range(4)]
+    if work.store.dialect is POSTGRES:
+        # The plan for many rows joins in the order of the jobs' ids.
+        by_hand(work.store, "SET enable_nestloop = off")
+        by_hand(work.store, "SET enable_hashjoin = off")
+    given = [
+        (job.id, name)
+        for job in reversed(jobs)
+        for name in ("job.cancel_requested", "job.canceled")
+    ]
+
+    work.store.write(
+        lambda tx: record(tx, SYSTEM, [Entry(ORG, job_id, name, 1) for job_id, name in given])
+    )
+
+    found = look(work.store, "SELECT job_id, name FROM holdfast.job_event ORDER BY id")
+    assert [(str(row["job_id"]), row["name"]) for row in found][len(jobs) :] == given
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,7 @@ PLANTED = {
 HARMLESS = {PLANTED["a lease without a claim"], PLANTED["an unknown actor"]}
 
 
+@pytest.mark.both_databases
 @pytest.mark.req("X-08")
 @pytest.mark.parametrize("fault", PLANTED.values(), ids=PLANTED.keys())
 def test_a_row_that_breaks_a_rule_never_stops_the_others(
@@ -302,6 +303,7 @@ def test_a_row_that_breaks_a_rule_never_stops_the_others(
         assert row["state"] != "completed"
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     "fault", ["attempt_count = 9", "result = '1'", "payload = '[1]'", "stage = 'nowhere'",
               f"idempotency_key = 'report.export:{OTHER_ORG}::k'"],
@@ -325,6 +327,7 @@ def test_a_planted_row_is_quarantined_as_a_dead_letter_where_it_can_be_written_a
     assert ran == [] or fault == "attempt_count = 9"
 
 
+@pytest.mark.both_databases
 def test_a_stale_row_that_breaks_a_rule_does_not_stop_the_rescue_of_others(
     work: Holdfast, clock: FakeClock
 ) -> None:

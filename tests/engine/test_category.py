@@ -230,6 +230,7 @@ def test_a_category_that_cannot_be_is_refused_with_a_reason(
         make_holdfast("sqlite:").category(name, **options)
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     ("text", "rule"),
     [

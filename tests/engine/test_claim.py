@@ -45,6 +45,17 @@ def test_a_deferred_job_is_eligible_at_its_instant_and_not_before(
 
 
 @pytest.mark.req("C-01")
+def test_a_due_job_does_not_take_a_later_one_along(work: Holdfast, clock: FakeClock) -> None:
+    due = clock.now() + timedelta(seconds=10)
+    first = work.enqueue("report.export", {}, org_id=ORG, not_before_at=due)
+    work.enqueue("report.export", {}, org_id=ORG, not_before_at=due + timedelta(seconds=1))
+
+    clock.advance(seconds=10)
+
+    assert [job.id for job in claim(work, limit=2)] == [first.id]
+
+
+@pytest.mark.req("C-01")
 def test_only_queued_jobs_are_eligible(work: Holdfast) -> None:
     done, stopped, taken = work.enqueue_many("report.export", [{}, {}, {}], org_id=ORG)
     first = claim(work, limit=1)

@@ -163,6 +163,7 @@ def test_it_is_written_once_and_then_costs_nothing(
     assert told["n"] == 1
 
 
+@pytest.mark.both_databases
 def test_two_processes_that_start_at_once_write_it_once(web: Holdfast, clock: FakeClock) -> None:
     barrier = threading.Barrier(2)
     faults: list[BaseException] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Context, Holdfast, InvalidArgument, InvalidJob
+from holdfast import Context, Forbidden, Holdfast, InvalidArgument, InvalidJob, JobNotFound
 from holdfast.config import DEFAULT_ORG, Settings
 from holdfast.testing import HoldfastApp
 from tests.story import ORG
@@ -66,3 +66,41 @@ def test_tests_of_an_application_refuse_what_its_database_refuses() -> None:
     with pytest.raises(InvalidJob, match="org_id"):
         hf.enqueue("greet", {})
     under_test.close()
+
+
+def test_a_tenant_and_a_project_may_be_named(url: str) -> None:
+    with declare(Holdfast(settings=Settings(db=url))) as hf:
+        options = {"org_id": "name:acme", "project_id": "name:launch", "idempotency_key": "k"}
+        job = hf.enqueue("greet", {}, **options)  # type: ignore[arg-type]
+        again = hf.enqueue("greet", {}, **{**options, "org_id": job.org_id})  # type: ignore[arg-type]
+        hf.worker().run_once()
+
+        tenant = hf.for_org("name:acme")
+        assert (again.id, again.created) == (job.id, False)
+        assert tenant.org_id == job.org_id != hf.for_org("name:other").org_id
+        found = tenant.get(job.id)
+        assert found.result["tenant"] == job.org_id
+        assert found.record["project_id"] == hf.for_org("name:launch").org_id
+        with pytest.raises(JobNotFound):
+            hf.get(job.id, org_id="name:other")
+        for wrong in ("acme", "name:", "name:a b", "name:" + "x" * 64, "Name:acme"):
+            with pytest.raises(InvalidJob, match="org_id: must be a UUID"):
+                hf.enqueue("greet", {}, org_id=wrong)
+
+
+def test_a_running_job_may_name_its_own_tenant_and_no_other(hf: Holdfast) -> None:
+    refused: list[str] = []
+
+    @hf.job("call.others")
+    def call(job: Context, payload: dict[str, str]) -> str:
+        try:
+            hf.enqueue("call.others", {}, org_id="name:other")
+        except Forbidden as exc:
+            refused.append(type(exc).__name__)
+        return hf.enqueue("call.others", {}, org_id="name:acme", delay=60).org_id
+
+    first = hf.enqueue("call.others", {}, org_id="name:acme")
+    hf.worker().run_once()
+
+    assert first.get().result == first.org_id
+    assert refused == ["Forbidden"]

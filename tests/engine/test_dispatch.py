@@ -301,6 +301,7 @@ def test_a_zone_whose_rules_changed_fires_nothing_that_is_no_tick_any_more(
 # -- once, whoever looks
 
 
+@pytest.mark.both_databases
 def test_two_who_look_at_the_same_instant_fire_once(url: str, clock: FakeClock) -> None:
     """Both have found the schedule due before either writes."""
     ready = threading.Barrier(2)
@@ -325,6 +326,7 @@ def test_two_who_look_at_the_same_instant_fire_once(url: str, clock: FakeClock) 
     second.close()
 
 
+@pytest.mark.both_databases
 def test_a_dispatcher_that_freezes_in_the_middle_holds_up_only_what_it_has_taken(
     postgres_url: str, clock: FakeClock
 ) -> None:
@@ -358,6 +360,7 @@ def test_a_dispatcher_that_freezes_in_the_middle_holds_up_only_what_it_has_taken
     other.close()
 
 
+@pytest.mark.both_databases
 def test_the_key_decides_even_if_a_schedule_is_found_due_again(
     hf: Holdfast, clock: FakeClock
 ) -> None:
@@ -384,6 +387,7 @@ def trigger_of(store: Store, name: str) -> str:
     return name if store.dialect.name == "sqlite" else f"{name} ON holdfast.schedule"
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_dispatcher_that_dies_leaves_the_tick_with_its_job_or_neither(
     hf: Holdfast, clock: FakeClock, when: str
@@ -657,6 +661,7 @@ def test_a_run_that_dies_is_not_repeated_and_stays_visible_as_unfinished(
     assert ended == [{"outcome": "ran", "detail": "failed", "run_id": ledger(inner)[0]["run_id"]}]
 
 
+@pytest.mark.both_databases
 def test_a_dispatcher_that_dies_before_the_run_begins_leaves_a_tick_that_says_so(
     hf: Holdfast, clock: FakeClock
 ) -> None:
@@ -791,15 +796,16 @@ def test_a_run_under_way_keeps_no_other_schedule_waiting(url: str) -> None:
         began.set()
         assert may_end.wait(60)
 
-    begin = datetime.now(UTC) + timedelta(seconds=1)
+    begin = datetime.now(UTC) + timedelta(seconds=0.5)
     hf.schedule("sweeping", every="1h", run="sweep", starts_at=begin)
-    hourly(hf, starts_at=begin + timedelta(seconds=4))
+    sync_schedules(hf)
     hf.enqueue("order.ship", {}, org_id=ORG)
     dispatcher = Dispatcher(hf)
     thread = threading.Thread(target=dispatcher.run)
     thread.start()
     try:
         assert began.wait(60)
+        hourly(hf, starts_at=datetime.now(UTC) + timedelta(seconds=0.5))
         wait_until(lambda: outcomes(hf.store) == [("enqueued", 1)])
         assert outcomes(hf.store, "sweeping") == [("taken", 1)]
     finally:
@@ -811,11 +817,11 @@ def test_a_run_under_way_keeps_no_other_schedule_waiting(url: str) -> None:
     hf.close()
 
 
-def test_a_defect_in_a_run_ends_the_loop_and_is_told(
+def test_a_defect_in_a_run_ends_the_loop_with_its_exception(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hf = Holdfast(settings=Settings(db=url, runs=RUNS))
-    begin = datetime.now(UTC) + timedelta(seconds=1)
+    begin = datetime.now(UTC) + timedelta(seconds=0.3)
     hf.schedule("sweeping", every="1h", run="sweep", starts_at=begin)
     sync_schedules(hf)
     hf.job("order.ship")(lambda job, payload: payload)
@@ -833,6 +839,7 @@ def test_a_defect_in_a_run_ends_the_loop_and_is_told(
 # -- what the database refuses
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
@@ -852,6 +859,7 @@ def test_the_database_records_once_what_became_of_a_tick(
     assert caught.value.rule == rule
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     ("values", "rule"),
     [

@@ -350,6 +350,7 @@ def test_a_canceled_subtask_of_a_handler_is_its_own_bug_and_does_not_loop_for_ev
     assert (job.state, job.error_class) == (State.FAILED, "DEFECT")
 
 
+@pytest.mark.both_databases
 def test_writing_past_an_open_transaction_is_an_error_and_not_a_wait_for_ever(hf: Holdfast) -> None:
     said: list[str] = []
     hf.job("child.work")(lambda job, payload: None)

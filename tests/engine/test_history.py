@@ -144,11 +144,11 @@ def test_a_pass_that_breaks_off_leaves_every_job_where_it_was(
     assert work.get(enqueued.id, org_id=ORG).state is State.COMPLETED
 
 
-def test_archiving_takes_as_many_statements_for_500_jobs_as_for_one(
+def test_archiving_takes_as_many_statements_for_50_jobs_as_for_one(
     work: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work.enqueue_many("report.export", [{} for _ in range(501)], org_id=ORG)
-    work.worker().run_once(limit=501)
+    work.enqueue_many("report.export", [{} for _ in range(51)], org_id=ORG)
+    work.worker().run_once(limit=51)
     ready, counts = Tx._ready, [0]
 
     def counted(self: Tx, *args: Any) -> Any:
@@ -158,7 +158,7 @@ def test_archiving_takes_as_many_statements_for_500_jobs_as_for_one(
     monkeypatch.setattr(Tx, "_ready", counted)
     assert archive(work, limit=1) == 1
     counts.append(0)
-    assert archive(work, limit=500) == 500
+    assert archive(work, limit=50) == 50
 
     assert counts[0] == counts[1] == 4
 
@@ -255,7 +255,7 @@ def test_a_page_goes_on_from_live_jobs_into_history(work: Holdfast, clock: FakeC
     pages, before = [], "ffffffff-ffff-ffff-ffff-ffffffffffff"
     for _ in range(3):
         page = {"org_id": ORG, "before": before, "state": None, "job_type": None, "limit": 2}
-        rows = look(work.store, JOBS.list_jobs.raw, queue=None, **page)
+        rows = look(work.store, JOBS.list_jobs.raw, queue=None, error_class=None, **page)
         pages.append([row["id"] for row in rows])
         before = rows[-1]["id"]
 

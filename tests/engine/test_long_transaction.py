@@ -1,4 +1,4 @@
-"""A long transaction: no lease ends because of it, and no call waits for it without an answer."""
+"""A long transaction: no lease ends because of it, and no call waits for it without a limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.engine.test_worker import running
 from tests.story import ORG, by_hand, claim, make_holdfast, timeline
 
 LEASE = 1.0
-LONG = 4 * LEASE
+LONG = 2 * LEASE
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_a_lost_claim_is_not_extended_although_its_row_is_held(hf: Holdfast) -> 
 
 
 @pytest.mark.req("C-08")
-def test_the_keeper_stops_what_it_cannot_renew_and_what_it_has_lost(hf: Holdfast) -> None:
+def test_the_lease_renewer_stops_what_it_cannot_renew_and_what_it_has_lost(hf: Holdfast) -> None:
     hf.job("sheet.make")(lambda job, payload: None)
     hf.enqueue_many("sheet.make", [{"n": n} for n in range(2)], org_id=ORG)
     kept, lost = (InFlight(job, CancelToken(), 0.0, 0.0) for job in claim(hf, limit=2))
@@ -261,7 +261,7 @@ def test_the_keeper_stops_what_it_cannot_renew_and_what_it_has_lost(hf: Holdfast
     assert kept.token.lease_lost
 
 
-# -- nobody waits without an answer
+# -- no call waits without a limit
 
 
 @pytest.mark.timeout(60)
@@ -289,7 +289,7 @@ def test_a_call_that_meets_a_held_row_says_so_in_about_a_second(
 
 
 @pytest.mark.timeout(60)
-def test_a_handlers_open_transaction_keeps_nobody_on_postgres_and_is_named_on_sqlite(
+def test_a_handlers_open_transaction_stops_no_call_on_postgres_and_is_named_on_sqlite(
     fast: Holdfast,
 ) -> None:
     is_open, may_end = threading.Event(), threading.Event()

@@ -136,7 +136,7 @@ def test_holdfast_s_own_tables_are_nothing_to_grant(shop: Holdfast, text: str) -
     error_class, said = failed(shop, run(shop, text))
 
     assert error_class == "RULE_VIOLATED"
-    assert "remedy" not in said
+    assert "holdfast grant" not in said
 
 
 def test_a_refusal_of_row_level_security_stays_what_it_is(shop: Holdfast) -> None:
@@ -146,14 +146,14 @@ def test_a_refusal_of_row_level_security_stays_what_it_is(shop: Holdfast) -> Non
     error_class, said = failed(shop, run(shop, INSERT))
 
     assert error_class == "DEFECT"
-    assert "remedy" not in said
+    assert "holdfast grant" not in said
 
 
 def test_what_only_an_owner_may_do_is_nothing_to_grant(shop: Holdfast) -> None:
     error_class, said = failed(shop, run(shop, "DROP TABLE note"))
 
     assert error_class == "DEFECT"
-    assert "remedy" not in said
+    assert "holdfast grant" not in said
 
 
 # -- a connection of the handler's own

@@ -122,7 +122,7 @@ def test_the_longest_claim_is_remembered_while_it_runs_and_after_it(hf: Holdfast
 
     presence.send()
     (first,) = present(hf)
-    presence.observe(long)
+    presence.observe([long])
     held.clear()
     presence.send()
     (second,) = present(hf)

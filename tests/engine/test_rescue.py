@@ -20,6 +20,7 @@ from holdfast.engine.worker.heartbeat import Heartbeat, beat_seconds
 from holdfast.engine.worker.worker import run_maintenance
 from holdfast.store import Tx
 from holdfast.store.availability import Availability
+from tests.acceptance.processes import wait_until
 from tests.operate.letters import die_at_once, operator, replay
 from tests.operate.sound import assert_sound
 from tests.story import ORG, claim, events, make_holdfast, timeline
@@ -376,15 +377,19 @@ def test_a_process_that_just_began_waits_for_workers_before_it_rescues(url: str)
         hf.job("slow.work")(lambda job, payload: None)
         enqueued = hf.enqueue("slow.work", {}, org_id=ORG)
         await_workers(hf.store, settings, may_continue=lambda: True)
-        nothing_to_wait_for = grace.left(hf.store)
+        nothing_to_wait_for, began = grace.left(hf.store), time.monotonic()
         claim(hf, lease_ms=1)
 
-        await_workers(hf.store, settings, may_continue=lambda: True)
-        run_maintenance(hf.store, settings, hf.events)
+        def is_rescued() -> bool:
+            await_workers(hf.store, settings, may_continue=lambda: True)
+            run_maintenance(hf.store, settings, hf.events)
+            return hf.get(enqueued.id, org_id=ORG).error_class == "WORKER_CRASHED"
+
+        # On a busy machine a slow statement looks like an interruption, and the wait begins again.
+        wait_until(is_rescued)
 
         assert nothing_to_wait_for > 0
-        assert grace.left(hf.store) <= 0
-        assert hf.get(enqueued.id, org_id=ORG).error_class == "WORKER_CRASHED"
+        assert time.monotonic() - began >= nothing_to_wait_for
 
 
 # -- locks that others hold

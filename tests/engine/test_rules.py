@@ -141,6 +141,7 @@ def test_a_queue_nobody_registered_is_refused_and_the_others_are_named(
     assert actions(work) == []
 
 
+@pytest.mark.both_databases
 def test_the_database_refuses_a_pause_without_a_reason(work: Holdfast) -> None:
     with pytest.raises(RuleBroken) as caught:
         by_hand(work.store, "UPDATE holdfast.queue SET paused_at = updated_at, paused_by = 'me'")
@@ -354,6 +355,7 @@ def test_a_pause_outlives_set_reset_and_the_start_of_workers(work: Holdfast) -> 
     assert work.queues.rules().queues[QUEUE].pause_reason == "why"
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     ("change", "rule"),
     [

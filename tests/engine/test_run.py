@@ -139,6 +139,7 @@ def test_many_hands_and_several_queues_never_take_more_than_the_limit(work: Hold
     assert by_run(work, report)["job.started"] == 50
 
 
+@pytest.mark.both_databases
 def test_two_runs_at_once_take_different_jobs(work: Holdfast, url: str) -> None:
     enqueue(work, 40)
     both = threading.Barrier(2)
@@ -160,6 +161,7 @@ def test_two_runs_at_once_take_different_jobs(work: Holdfast, url: str) -> None:
     assert states(work) == {"completed": 40}
 
 
+@pytest.mark.both_databases
 def test_the_database_refuses_a_run_beyond_its_bound(work: Holdfast) -> None:
     enqueue(work, 1)
     run = BoundedRun(work, "nightly", trigger=SCHEDULE)
@@ -169,6 +171,7 @@ def test_the_database_refuses_a_run_beyond_its_bound(work: Holdfast) -> None:
         run.perform()
 
 
+@pytest.mark.both_databases
 def test_a_run_that_ended_never_changes(work: Holdfast) -> None:
     report = perform(work)
 

@@ -399,6 +399,7 @@ def test_the_audit_of_a_schedule_names_the_actor_and_holds_no_payload(hf: Holdfa
 # -- what the database refuses
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     ("change", "rule"),
     [

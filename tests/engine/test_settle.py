@@ -134,13 +134,13 @@ def test_a_group_is_written_with_a_fixed_number_of_statements(
     outcomes: list[Outcome] = [Completed("1"), Retry(FAULT, 1_000), Dead(FAULT), Snoozed(1_000)]
     group = [(job, outcomes[at % 4]) for at, job in enumerate(claim(work, limit=40))]
     ran: list[str] = []
-    run = Tx._execute
+    run = Tx._ready
 
     def counted(tx: Tx, statement: Statement, params: dict[str, Any]) -> Any:
         ran.append(statement.name)
         return run(tx, statement, params)
 
-    monkeypatch.setattr(Tx, "_execute", counted)
+    monkeypatch.setattr(Tx, "_ready", counted)
     settle(work.store, group, actor=SYSTEM)
     monkeypatch.undo()
 

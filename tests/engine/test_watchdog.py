@@ -277,19 +277,22 @@ def test_a_worker_tells_what_waits_to_be_recorded(
     work.enqueue("some.work", {}, org_id=ORG)
 
     with running(worker):
-        # The worker's own heartbeat may have counted before and be written after this one.
+        # The worker's own heartbeat may have counted before and be written after this one, so the
+        # row that was seen is kept: the next one may be older.
+        seen: list[Any] = []
+
         def tells(outcomes: int) -> bool:
             worker._heartbeat.send()
-            (row,) = work.store.read(list_workers)
-            return row.unsettled == outcomes
+            seen[:] = work.store.read(list_workers)
+            return bool(seen[0].unsettled == outcomes)
 
         wait_until(lambda: worker._settle_buffer.backlog().outcomes == 1)
         wait_until(lambda: tells(1))
-        (waiting,) = work.store.read(list_workers)
+        (waiting,) = seen
         release.set()
         wait_until(lambda: worker._settle_buffer.backlog().outcomes == 0)
         wait_until(lambda: tells(0))
-        (recorded,) = work.store.read(list_workers)
+        (recorded,) = seen
 
     assert (waiting.unsettled, waiting.settled_at) == (1, None)
     assert (recorded.unsettled, recorded.unsettled_ms) == (0, 0)

@@ -20,14 +20,20 @@ ORG = str(uuid4())
 SETTINGS = Path(__file__).with_name("holdfast.toml")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
-    url = f"sqlite:///{tmp_path}/pager.db"
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database with the tables of the extension."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('pager')}/pager.db"
     if request.param == "postgres":
         url = os.environ.get("PAGER_POSTGRES_URL", "")
         if not url:
             pytest.skip("PAGER_POSTGRES_URL is not set")
     subprocess.run([sys.executable, "-m", "holdfast", "--db", url, "migrate"], check=True)
+    return url
+
+
+@pytest.fixture
+def hf(url: str) -> Iterator[Holdfast]:
     hf = Holdfast(url, extensions=[Pager()])
     yield hf
     hf.close()

@@ -44,10 +44,12 @@ if TYPE_CHECKING:
         RunProfile,
         RunSettings,
         ScheduleSettings,
+        ServeSettings,
         Settings,
         TenantSettings,
     )
     from holdfast.config.setting_type import Section, SettingType, setting
+    from holdfast.declared_job import DeclaredJob
     from holdfast.engine.cancel import CancelAnswer
     from holdfast.engine.context import Context
     from holdfast.engine.enqueue import Enqueued
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
         ResultWithRows,
         State,
     )
+    from holdfast.engine.job_result import JobFailed, ResultCanceled
     from holdfast.engine.pass_counts import PassCounts
     from holdfast.engine.pipeline import Pipeline
     from holdfast.engine.request import JobRequest, key_for
@@ -108,6 +111,7 @@ if TYPE_CHECKING:
         WriteConflict,
     )
     from holdfast.extension import Extension
+    from holdfast.operate.dead_letter_input import DeadLetterFilter
     from holdfast.operate.verify.check import Check, selects
     from holdfast.outbound.credential import Credential
     from holdfast.outbox.delivery import Content
@@ -153,6 +157,8 @@ __all__ = [
     "Content",
     "Context",
     "Credential",
+    "DeadLetterFilter",
+    "DeclaredJob",
     "Defect",
     "Dispatcher",
     "EnqueueRefused",
@@ -171,6 +177,7 @@ __all__ = [
     "InvalidSchedule",
     "Job",
     "JobCanceled",
+    "JobFailed",
     "JobFields",
     "JobNotFound",
     "JobRequest",
@@ -198,6 +205,7 @@ __all__ = [
     "Rate",
     "RateLimited",
     "Rejected",
+    "ResultCanceled",
     "ResultWithRows",
     "RetentionRule",
     "RetentionSettings",
@@ -210,6 +218,7 @@ __all__ = [
     "ScheduleSettings",
     "SchemaInvalid",
     "Section",
+    "ServeSettings",
     "SettingType",
     "Settings",
     "Snooze",
@@ -248,8 +257,10 @@ _MODULES = {
     "holdfast.config": """
         AlertSettings Cadence ChannelSettings CommonChannelSettings KeySettings OutboxSettings
         QueueSettings Rate RetentionRule RetentionSettings RunProfile RunSettings ScheduleSettings
-        Settings TenantSettings
+        ServeSettings Settings TenantSettings
     """,
+    "holdfast.declared_job": "DeclaredJob",
+    "holdfast.engine.job_result": "JobFailed ResultCanceled",
     "holdfast.engine.schedule.rows": "sync_schedules",
     "holdfast.engine.cancel": "CancelAnswer",
     "holdfast.engine.context": "Context",
@@ -279,6 +290,7 @@ _MODULES = {
     "holdfast.config.setting_type": "Section SettingType setting",
     "holdfast.app": "Holdfast",
     "holdfast.extension": "Extension",
+    "holdfast.operate.dead_letter_input": "DeadLetterFilter",
     "holdfast.operate.verify.check": "Check selects",
     "holdfast.outbound.credential": "Credential",
     "holdfast.outbox.delivery": "Content",

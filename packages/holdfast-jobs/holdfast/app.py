@@ -9,28 +9,23 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack, cast
 
 from holdfast.actor import Role, read_actor, read_role
-from holdfast.arguments import checked, each, instance, name, string, uuid
+from holdfast.arguments import anything, checked, each, instance, name
 from holdfast.clock import Clock, SystemClock, ms
 from holdfast.config import Settings
+from holdfast.declared_job import Declare, DeclaredJob
 from holdfast.engine import enqueue as enqueueing
 from holdfast.engine.bounded_run import Runs
-from holdfast.engine.cancel import CancelAnswer, cancel_job
 from holdfast.engine.category import CategoryOptions, make_category, sync_categories
 from holdfast.engine.declared import Declarations, worker_options
+from holdfast.engine.due import with_due_time
 from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.handler import (
-    HandlerOptions,
-    Registry,
-    check_options,
-    make_handler,
-    plain_stage,
-)
-from holdfast.engine.job import QUEUES, SYSTEM, Actor, Job, KeyRecord
+from holdfast.engine.error_rules import Classifier, read_classifier
+from holdfast.engine.handler import HandlerOptions, Registry, check_options, plain_handler
+from holdfast.engine.job import QUEUES, SYSTEM, Actor
 from holdfast.engine.limits import QueueOptions, Queues, make_queue, sync_rules
-from holdfast.engine.lookup import find_job, find_key
 from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.request import InsertRows, JobRequest, Options, SharedColumns
@@ -42,25 +37,24 @@ from holdfast.errors import ConfigError
 from holdfast.event import Events
 from holdfast.extension import E, Extension, Extensions
 from holdfast.ids import IdSource, uuid_argument
+from holdfast.job_lookup import JobLookup
 from holdfast.operate.authorization import OperatorContext
 from holdfast.operate.bring_back import BringBack
 from holdfast.operate.operator import Operator
 from holdfast.outbox.outbox import Outbox
 from holdfast.store import Component, Store, open_store
 from holdfast.store.caller_connection import Steps, arun_borrowed, is_awaiting, run_borrowed
-from holdfast.tenant import Tenant, tenant_of, with_default_org
-
-F = TypeVar("F", bound=Callable[..., Any])
+from holdfast.store.caller_database import CallerDatabase
+from holdfast.tenant import Tenant, with_default_org
 
 
 @checked(
     checks={
-        "job_id": uuid,
         "queues": each(name),
-        "reason": string,
         "settings": instance(Settings),
         "store": instance(Store),
         "extensions": each(instance(Extension)),
+        "classify_error": anything,
     },
     init=True,
     # These methods validate every field of a job or a declaration themselves; the last are
@@ -71,10 +65,12 @@ F = TypeVar("F", bound=Callable[..., Any])
         *("add_extension", "extension", "open_components"),
     ),
 )
-class Holdfast:
+class Holdfast(JobLookup):
     """The jobs of one application in one database.
 
     The database is opened on first use, so a module may create it and declare jobs on import.
+    *classify_error* returns the error class of an exception, or None for the built-in rule. With
+    *default_tenant*, calls without a tenant are for one default tenant, on every database.
     """
 
     def __init__(
@@ -85,14 +81,18 @@ class Holdfast:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         extensions: Iterable[Extension] = (),
+        classify_error: Classifier | None = None,
+        default_tenant: bool = False,
     ) -> None:
-        if settings is None:
-            settings = with_default_org(Settings.load(db=db))
+        self.has_default_tenant = default_tenant
+        if settings is None or default_tenant:
+            settings = settings or Settings.load(db=db)
+            settings = with_default_org(settings, always=default_tenant)
         self.settings = settings if db is None else replace(settings, db=db)
         self.clock = clock or SystemClock()
         self.rng = rng
         self.ids = IdSource(self.clock, rng)
-        self.registry = Registry()
+        self.registry = Registry(classify_error=read_classifier(classify_error))
         self.schedules = Declared()
         self.events = Events()
         self.outbox = Outbox(self)
@@ -101,6 +101,7 @@ class Holdfast:
         self._store: Store | None = None
         self._store_pid = 0
         self._opening = threading.Lock()
+        self.callers = CallerDatabase(self, lambda: self._store)
         self._frames: SharedColumns = {}
         self._declarations = Declarations(self.registry)
         # Set by tests that want jobs to run inside the call that enqueues them.
@@ -127,6 +128,12 @@ class Holdfast:
                     self.extensions.follow_states(self._store)
                     self._store_pid = os.getpid()
         return self._store
+
+    def _reopen(self) -> Store:
+        """Open the store in a process that was forked from this one."""
+        # Kept: closing the connections of the parent here would break them there.
+        self._inherited = self._store
+        return self.store
 
     def use_store(self, store: Store) -> None:
         """Use a store that the caller opened."""
@@ -164,6 +171,9 @@ class Holdfast:
     def close(self) -> None:
         """Close the store. It is opened again on the next use."""
         if self._store is not None:
+            if self._waiter is not None:
+                self._waiter.close()
+                self._waiter = None
             self._store.close()
             self._store = None
 
@@ -194,25 +204,28 @@ class Holdfast:
         retry: RetryPolicy | None = None,
         timeout: timedelta | float | None = None,
         **options: Unpack[HandlerOptions],
-    ) -> Callable[[F], F]:
+    ) -> Declare:
         """Declare the decorated function as the handler of *job_type*.
 
-        The handler is called with the job and its payload. The payload is a dict, or an instance of
-        the dataclass or pydantic model that annotates the second parameter. *options* are
+        The function takes the job, or no job, and then its payload: a dict, a dataclass or a
+        pydantic model, or the keys of the payload as arguments. The decorator returns a
+        :class:`DeclaredJob`, which is called like the function and enqueues jobs. *options* are
         ``queue``, ``priority``, ``version``, ``policy``, ``slo``, ``producer``, ``cancel_role``,
-        ``stores`` and ``replay_refusal``.
+        ``stores``, ``replay_refusal``, ``retry_on``, ``give_up_on`` and ``isolation``. With
+        ``isolation="process"`` each job runs in a process of its own, which is killed at the
+        timeout.
         """
         check_options(job_type, options)
 
-        def declare(function: F) -> F:
+        def declare(function: Callable[..., Any]) -> DeclaredJob[..., ..., Any, Any]:
             kind = self.registry.category(category)
-            stage = plain_stage(
-                function, category=kind, max_attempts=max_attempts, retry=retry, timeout=timeout
-            )
-            self.registry.add(make_handler(job_type, [stage], category=kind, **options))
-            return function
+            limits = max_attempts, retry, timeout
+            handler = plain_handler(job_type, function, kind, *limits, options)
+            self.registry.add(handler)
+            assert handler.first.signature is not None
+            return DeclaredJob(self, job_type, function, handler.first.signature)
 
-        return declare
+        return Declare(declare)
 
     def pipeline(
         self,
@@ -280,7 +293,7 @@ class Holdfast:
                 raise ConfigError("This connection must be awaited: use aenqueue or aenqueue_many.")
             self.sync(borrowed=True)
             batches = [chunks[0]()]
-            steps = self._borrowed_steps(batches[0])
+            steps = self._borrowed_steps(conn, batches[0])
             enqueued = run_borrowed(conn, self.clock, steps, batches[0].queues)
         elif len(chunks) == 1:
             self.sync()
@@ -290,7 +303,7 @@ class Holdfast:
             self.sync()
             batches, enqueued = enqueueing.insert_chunks(self.store, chunks)
         self.announce(batches, enqueued, is_committed=conn is None)
-        return enqueued
+        return enqueueing.attach(enqueued, self)
 
     def prepare(
         self,
@@ -378,10 +391,10 @@ class Holdfast:
             return []
         await asyncio.to_thread(self.sync, borrowed=True)
         batch = chunks[0]()
-        steps = self._borrowed_steps(batch)
+        steps = self._borrowed_steps(conn, batch)
         enqueued = await arun_borrowed(conn, self.clock, steps, batch.queues)
         self._emit_enqueued([batch], enqueued)
-        return enqueued
+        return enqueueing.attach(enqueued, self)
 
     def for_org(self, org_id: str) -> Tenant:
         """Return the same calls for one tenant."""
@@ -393,16 +406,17 @@ class Holdfast:
         Enqueues, workers, dispatchers and ``holdfast migrate`` call it. *borrowed* means that a
         caller's connection is in use, which on SQLite may be the only one that can write.
         """
-        if not (borrowed and self.store.is_embedded):
+        if not (borrowed and self.callers.is_embedded):
             self._declarations.sync(self.store, self.settings)
 
-    def declared_steps(self) -> Steps[None]:
-        """Like :meth:`sync`, as steps for a caller's connection."""
-        return self._declarations.borrowed_steps(self.store, self.settings)
+    def declared_steps(self, conn: Any) -> Steps[None]:
+        """Like :meth:`sync`, as steps for a caller's connection, which they check first."""
+        yield from self.callers.steps(conn)
+        yield from self._declarations.borrowed_steps(self.callers.store, self.settings)
 
-    def _borrowed_steps(self, batch: InsertRows) -> Steps[list[Enqueued]]:
-        yield from self.declared_steps()
-        return (yield from enqueueing.borrowed_steps(batch, self.store.dialect))
+    def _borrowed_steps(self, conn: Any, batch: InsertRows) -> Steps[list[Enqueued]]:
+        yield from self.declared_steps(conn)
+        return (yield from enqueueing.borrowed_steps(batch, self.callers.dialect))
 
     def _chunks(
         self,
@@ -416,14 +430,17 @@ class Holdfast:
     ) -> list[Callable[[], InsertRows]]:
         """The rows to insert, in pieces that are validated as they are consumed."""
         handler = self.registry.get(job_type)
-        items = enqueueing.requests_of(payloads, org_id, options, self.settings.default_org)
+        now = self.clock.now()
+        due = cast(Options, with_due_time(options, now))
+        accepted = enqueueing.accept_payloads(handler, payloads)
+        items = enqueueing.requests_of(accepted, org_id, due, self.settings.default_org)
         return enqueueing.chunks_of(
             handler,
             items,
             # Ids are assigned once, so that a retried transaction writes the same jobs.
             ids=self.ids.take(len(items)) if ids is None else ids,
             whole=whole or handler.producer is not None,
-            now=self.clock.now(),
+            now=now,
             payload_limit=self.settings.payload_limit_bytes,
             known=self._frames,
             queues=self.known_queues,
@@ -436,37 +453,7 @@ class Holdfast:
         for event in enqueueing.events_of(batches, enqueued):
             self.events.emit(event)
 
-    # -- reading and canceling
-
-    def get(self, job_id: str, *, org_id: str | None = None) -> Job:
-        """Return a job. Raises JobNotFound, also for a job of another tenant."""
-        return find_job(self.store, tenant_of(self.settings, org_id), job_id)
-
-    def find_key(
-        self,
-        job_type: str,
-        idempotency_key: str,
-        *,
-        org_id: str | None = None,
-        project_id: str | None = None,
-    ) -> KeyRecord | None:
-        """Return the record of an idempotency key; None if it is unknown or has expired."""
-        tenant = tenant_of(self.settings, org_id)
-        return find_key(self.store, job_type, tenant, project_id, idempotency_key)
-
-    def cancel(
-        self,
-        job_id: str,
-        *,
-        org_id: str | None = None,
-        actor: Actor | str = SYSTEM,
-        reason: str = "",
-    ) -> CancelAnswer:
-        """Cancel a job: at once if it is waiting, at its next step if it is running."""
-        tenant, who, known = tenant_of(self.settings, org_id), read_actor(actor), self.registry
-        return cancel_job(
-            self.store, org_id=tenant, job_id=job_id, actor=who, reason=reason, registry=known
-        )
+    # -- operating
 
     def operate(
         self, *, actor: Actor | str, role: Role | str, org_id: str | None = None
@@ -496,5 +483,6 @@ class Holdfast:
             "find_extension": self.extensions.get,
             "tracing": self.tracing,
             "queues": self.known_queues,
+            "reopen": self._reopen,
         }
         return Worker(self.store, **{**given, **worker_options(options)})

@@ -21,7 +21,8 @@ PLATFORM_ORG = "00000000-0000-0000-0000-000000000000"
 """The tenant of events that concern no tenant: queues, schedules, runs."""
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: there is at least one for every settled job.
+@dataclass(slots=True)
 class Entry:
     """One event to write."""
 
@@ -33,23 +34,22 @@ class Entry:
 
 
 def record(tx: Tx, actor: Actor, entries: Sequence[Entry]) -> None:
-    """Write events in the caller's transaction, after the rows that they describe.
+    """Write events in the caller's transaction, after the rows that they describe, in this order.
 
     Their digests are computed from the current rows.
     """
-    of_jobs = [entry for entry in entries if not _is_of_letter(entry)]
+    of_jobs: list[Entry] = []
+    of_letters: list[Entry] = []
+    for entry in entries:
+        is_of_letter = entry.name == "job.deadlettered" or entry.name.startswith("dead_letter.")
+        (of_letters if is_of_letter else of_jobs).append(entry)
     if of_jobs:
         statement, params = record_step(actor, of_jobs)
         if tx.affected(statement, **params) < len(of_jobs):
             # The other events are about archived jobs: a cancel that came too late, a lost lease.
             tx.affected(JOB_SQL.insert_archived_events, **params)
-    of_letters = [entry for entry in entries if _is_of_letter(entry)]
     if of_letters:
         tx.affected(DEAD_LETTER_SQL.insert_dead_letter_events, **_params(actor, of_letters))
-
-
-def _is_of_letter(entry: Entry) -> bool:
-    return entry.name == "job.deadlettered" or entry.name.startswith("dead_letter.")
 
 
 def record_step(actor: Actor, entries: Sequence[Entry], *, archived: bool = False) -> Step:
@@ -61,13 +61,14 @@ def record_step(actor: Actor, entries: Sequence[Entry], *, archived: bool = Fals
 def _params(actor: Actor, entries: Sequence[Entry]) -> dict[str, Any]:
     events = [
         {
+            "place": place,
             "org_id": entry.org_id,
             "id": entry.job_id,
             "name": entry.name,
             "attempt": entry.attempt,
             "detail": None if entry.detail is None else encode(entry.detail),
         }
-        for entry in entries
+        for place, entry in enumerate(entries)
     ]
     return {"actor_type": actor.type, "actor_id": actor.id, "events": events}
 

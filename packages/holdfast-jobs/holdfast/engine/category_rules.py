@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.document import BadDocument, canonical, decode
 from holdfast.engine import audit
-from holdfast.engine.category import CategoryRules
+from holdfast.engine.category import Category, CategoryRules
+from holdfast.engine.handler import Handler
 from holdfast.engine.job import Claimed
 from holdfast.engine.reference import REF, refs_in
 from holdfast.errors import Gone, ResultInvalid, RuleViolated, SchemaInvalid
@@ -38,9 +39,15 @@ _NOTE_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 
 def rules_of(context: Context) -> CategoryRules:
     """The rules of the handler, or of the category with which the job was enqueued."""
-    handler = context.handler
+    return rules_for(context.handler, context.job.category, context.categories)
+
+
+def rules_for(
+    handler: Handler | None, category: str, categories: Mapping[str, Category]
+) -> CategoryRules:
+    """The rules of *handler*, or of the stored *category* if the handler has none of its own."""
     declared = CategoryRules.GENERAL if handler is None else handler.category.rules
-    stored = context.categories.get(context.job.category)
+    stored = categories.get(category)
     return stored.rules if declared is CategoryRules.GENERAL and stored is not None else declared
 
 

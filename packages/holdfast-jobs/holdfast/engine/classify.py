@@ -16,9 +16,11 @@ from typing import assert_never
 from uuid import UUID
 
 from holdfast.document import stable_hash
-from holdfast.engine.job import Fault
+from holdfast.engine.error_rules import BUILT_IN, ErrorRules, apply_rules
+from holdfast.engine.job import ONLY_STAGE, Fault
+from holdfast.engine.network_errors import failure_of_network
+from holdfast.engine.network_errors import failure_of_status as failure_of_status
 from holdfast.errors import (
-    AuthDenied,
     ConfigError,
     ConfigInvalid,
     Defect,
@@ -29,7 +31,6 @@ from holdfast.errors import (
     InvalidJob,
     NetworkTimeout,
     NotFound,
-    RateLimited,
     RuleBroken,
     RuleViolated,
     SchemaInvalid,
@@ -37,8 +38,6 @@ from holdfast.errors import (
     StoreDown,
     StoreUnavailable,
     Transient,
-    UpstreamDown,
-    UpstreamError,
     WriteConflict,
 )
 from holdfast.redact import harmless, redact
@@ -72,35 +71,14 @@ EXCEPTIONS: tuple[tuple[type[BaseException], type[Failure]], ...] = (
     (ConfigError, ConfigInvalid),
 )
 
-HTTP_STATUSES: Mapping[int, type[Failure]] = {
-    400: SchemaInvalid,
-    401: AuthDenied,
-    403: AuthDenied,
-    404: Gone,
-    408: NetworkTimeout,
-    410: Gone,
-    422: SchemaInvalid,
-    425: UpstreamDown,
-    429: RateLimited,
-    502: UpstreamDown,
-    503: UpstreamDown,
-    504: UpstreamDown,
-}
+
+def classify(exc: BaseException, rules: ErrorRules = BUILT_IN) -> Failure:
+    """The failure for *exc* by *rules* and the built-in rule. Unclassified ones are Defects."""
+    return apply_rules(rules, exc, _classify(exc))
 
 
-def failure_of_status(status: int, *, idempotent: bool = False) -> type[Failure]:
-    """The failure for an HTTP status. 409 is a lost race only if the request is *idempotent*."""
-    if status == 409:
-        return WriteConflict if idempotent else RuleViolated
-    if status in HTTP_STATUSES:
-        return HTTP_STATUSES[status]
-    if status >= 500:
-        return UpstreamError
-    return SchemaInvalid if status >= 400 else Defect
-
-
-def classify(exc: BaseException) -> Failure:
-    """The failure for *exc*. An unclassified exception is a Defect."""
+def _classify(exc: BaseException) -> Failure:
+    """The failure for *exc* by the built-in rule."""
     if isinstance(exc, Failure):
         return exc
     for known, failure in EXCEPTIONS:
@@ -110,6 +88,7 @@ def classify(exc: BaseException) -> Failure:
         _of_database(exc)
         or _of_rights(exc)
         or _of_group(exc)
+        or failure_of_network(exc)
         or Defect(exception=type(exc).__name__)
     )
 
@@ -165,16 +144,30 @@ def _of_group(exc: BaseException) -> Failure | None:
     """The failure of an exception group, if every exception in it may be retried."""
     if not isinstance(exc, BaseExceptionGroup):
         return None
-    failures = [classify(one) for one in exc.exceptions]
+    failures = [_classify(one) for one in exc.exceptions]
     return failures[0] if all(failure.retryable for failure in failures) else None
 
 
-def fault_of(exc: BaseException, *, stage: str, attempt: int) -> Fault:
-    """The stored form of an exception: no message, no arguments, no literals. Never raises."""
+def failure_of(exc: BaseException, rules: ErrorRules = BUILT_IN) -> Failure:
+    """Like :func:`classify`, but never raises."""
     try:
-        return _fault(classify(exc), safe_stack(exc), stage, attempt)
+        return classify(exc, rules)
     except Exception:
         # A third-party class may raise when it is inspected, and its job must still be settled.
+        return Defect(unreadable=1)
+
+
+def fault_of(
+    exc: BaseException, *, stage: str, attempt: int, failure: Failure | None = None
+) -> Fault:
+    """The stored form of an exception: no message, no arguments, no literals. Never raises.
+
+    *failure* is what it was classified as; by default the built-in rule applies.
+    """
+    try:
+        found = failure_of(exc) if failure is None else failure
+        return _fault(found, safe_stack(exc), stage, attempt)
+    except Exception:
         return _fault(Defect(unreadable=1), UNNAMED, stage, attempt)
 
 
@@ -182,6 +175,11 @@ def _fault(failure: Failure, stack: str, stage: str, attempt: int) -> Fault:
     error_class = safe_class(failure)
     # Third-party subclasses may not call the constructor of Failure.
     context = safe_context(getattr(failure, "context", {}))
+    if type(failure) is Defect and "exception" in context:
+        remedy = remedy_of(str(context["exception"]), stage)
+        # A name that was redacted is no class to declare.
+        if _is_command(remedy):
+            context["remedy"] = remedy
     said = " ".join(f"{name}={value}" for name, value in context.items())
     last_error = f"{error_class} stage={harmless(stage, 100)} attempt={attempt} {said}".rstrip()
     return Fault(
@@ -233,8 +231,17 @@ def safe_context(context: Mapping[str, object]) -> dict[str, int | str]:
     return safe
 
 
-# A holdfast command with its arguments, each of which looks like an id.
-_COMMAND = re.compile(r"holdfast(?: [A-Za-z0-9._-]{1,130}){1,3}")
+def remedy_of(exception: str, stage: str) -> str:
+    """The line of code that makes the engine retry this class of exceptions."""
+    decorator = "@hf.job" if stage == ONLY_STAGE else "@pipeline.stage"
+    return f"{decorator}(…, retry_on=({exception},))"
+
+
+# A holdfast command with its arguments, each of which looks like an id; or a declaration.
+_COMMAND = re.compile(
+    r"holdfast(?: [A-Za-z0-9._-]{1,130}){1,3}"
+    r"|@(?:hf\.job|pipeline\.stage)\(…, retry_on=\([^\W\d]\w{0,99},\)\)"
+)
 
 
 def _is_command(text: str) -> bool:

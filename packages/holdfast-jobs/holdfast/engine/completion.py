@@ -71,7 +71,7 @@ class Completion:
     pending: Settled | None = None
     # The settled outcome, once its COMMIT is proven. Other threads read it.
     settled: Settled | None = None
-    # Why a finished block was not committed.
+    # Why a finished block was not committed. It fails the stage even if the handler caught it.
     failure: BaseException | None = None
     _has_ended: bool = False
 
@@ -97,11 +97,6 @@ class Completion:
                 " the job takes no further writes. Make this call before or inside that block.",
                 transaction="completed",
             )
-
-    def raise_failure(self) -> None:
-        """Raise the error that prevented the commit, even if the handler caught it."""
-        if self.failure is not None:
-            raise self.failure
 
 
 def stage_outcome(value: Any, handler: Handler, stage: Stage) -> Completed | Advanced:

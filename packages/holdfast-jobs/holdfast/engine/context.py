@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -29,16 +29,12 @@ T = TypeVar("T")
 class CancelToken:
     """A cancel flag, set by the worker and checked by the handler between its steps."""
 
-    _event: threading.Event = field(default_factory=threading.Event)
+    is_set: bool = False
     lease_lost: bool = False
 
     def set(self, *, lease_lost: bool = False) -> None:
         self.lease_lost = self.lease_lost or lease_lost
-        self._event.set()
-
-    @property
-    def is_set(self) -> bool:
-        return self._event.is_set()
+        self.is_set = True
 
 
 FindExtension = Callable[[str], Any]
@@ -161,6 +157,21 @@ class Context:
         Inside the job's transaction it becomes visible when that commits.
         """
         self._save(progress=document({"done": done, "total": total, "note": note[:200]}))
+
+    async def acheckpoint(self, value: Any) -> None:
+        """The asynchronous form of :meth:`checkpoint`."""
+        await self._off_loop(self.checkpoint, value)
+
+    async def aprogress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """The asynchronous form of :meth:`progress`."""
+        await self._off_loop(self.progress, done, total, note)
+
+    async def _off_loop(self, call: Callable[..., None], *args: Any) -> None:
+        """Run *call* in a thread; in a transaction of this task, here, where it belongs."""
+        if self.block is not None:
+            call(*args)
+        else:
+            await asyncio.to_thread(call, *args)
 
     def _save(self, **columns: str) -> None:
         row = {"org_id": self.job.org_id, "job_id": self.job.id, "stage": self.job.stage, **columns}

@@ -91,6 +91,7 @@ SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.att
                    WHERE stage.org_id = job.org_id AND stage.finished_at IS NOT NULL
                      AND stage.job_id = CAST({field(events.detail, replay_job_id)} AS {uuid})
                    ORDER BY stage.stage) AS stages) ELSE '' END
-FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json}
+FROM {rows events: place integer, org_id uuid, id uuid, name text, attempt integer, detail json}
 JOIN holdfast.job AS job ON job.org_id = events.org_id AND job.id = events.id
-WHERE {numbered};
+WHERE {numbered}
+ORDER BY events.place;

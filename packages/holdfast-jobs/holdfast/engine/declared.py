@@ -20,7 +20,7 @@ from holdfast.engine.handler import Registry
 from holdfast.engine.limits import limits_of, queue_rule, rule_row
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidArgument
-from holdfast.store import Row, Statements, Store, Tx
+from holdfast.store import Row, Statements, Store
 from holdfast.store.caller_connection import Steps, run
 
 SQL = Statements("holdfast.engine", "job_type.sql")
@@ -66,9 +66,9 @@ class Declarations:
 
     registry: Registry
     # The stored version: the store, the registry's revision and the settings.
-    _written: tuple[Store, int, Settings] | None = None
+    _written: tuple[Store | None, int, Settings] | None = None
 
-    def _is_written(self, store: Store, settings: Settings) -> bool:
+    def _is_written(self, store: Store | None, settings: Settings) -> bool:
         done = self._written
         return (
             done is not None
@@ -83,15 +83,16 @@ class Declarations:
             sync_declared(store, settings, self.registry)
             self._written = (store, self.registry.revision, settings)
 
-    def borrowed_steps(self, store: Store, settings: Settings) -> Steps[None]:
+    def borrowed_steps(self, store: Store | None, settings: Settings) -> Steps[None]:
         """Store them on a caller's connection, where that is the only one that can write.
 
-        An embedded database has one writer at a time, which may be the caller. The caller may also
-        roll back, so the next enqueue checks again.
+        An embedded database has one writer at a time, which may be the caller; *store* is None if
+        it is not open. The caller may also roll back, so the next enqueue checks again.
         """
-        if not store.is_embedded or self._is_written(store, settings):
+        is_embedded = store is None or store.is_embedded
+        if not is_embedded or self._is_written(store, settings):
             return
-        if is_missing(store, settings, self.registry):
+        if (yield from _missing_steps(settings, self.registry)):
             yield from declare_steps(settings, self.registry)
         else:
             self._written = (store, self.registry.revision, settings)
@@ -99,18 +100,18 @@ class Declarations:
 
 def is_missing(store: Store, settings: Settings, registry: Registry) -> bool:
     """Whether the store lacks a declaration."""
-    queues, rules = own_queues(settings, registry), job_type_rules(registry)
-    if not queues and not rules:
+    if not own_queues(settings, registry) and not job_type_rules(registry):
         return False
+    return store.read(lambda tx: run(tx, _missing_steps(settings, registry)))
 
-    def look(tx: Tx) -> bool:
-        stored = {row["name"]: row for row in tx.many(FLOW.list_queues)} if queues else {}
-        known = {row["job_type"]: row for row in tx.many(SQL.list_job_types)} if rules else {}
-        return any(_differs(own, stored.get(name)) for name, own in queues.items()) or any(
-            _adds(rule, known.get(rule["job_type"])) for rule in rules
-        )
 
-    return store.read(look)
+def _missing_steps(settings: Settings, registry: Registry) -> Steps[bool]:
+    queues, rules = own_queues(settings, registry), job_type_rules(registry)
+    stored = {row["name"]: row for row in (yield FLOW.list_queues, {})} if queues else {}
+    known = {row["job_type"]: row for row in (yield SQL.list_job_types, {})} if rules else {}
+    return any(_differs(own, stored.get(name)) for name, own in queues.items()) or any(
+        _adds(rule, known.get(rule["job_type"])) for rule in rules
+    )
 
 
 def declare_steps(settings: Settings, registry: Registry) -> Steps[None]:
@@ -150,6 +151,8 @@ _WORKER_CHECKS = {
     "async_concurrency": whole(1, 10_000),
     "concurrency": whole(1, 1_000),
     "drain_seconds": number(0, 86_400),
+    "max_jobs": whole(1),
+    "max_memory_bytes": whole(1, 2**50),
     "queues": each(text),
     "worker_id": name,
 }
@@ -160,7 +163,7 @@ def worker_options(options: Mapping[str, Any]) -> dict[str, Any]:
     known = inspect.signature(Worker).parameters
     if unknown := sorted(set(options) - set(known)):
         raise InvalidArgument(dict.fromkeys(unknown, "is not an option of a worker"))
-    needed = set(_WORKER_CHECKS) - {"worker_id"}
+    needed = set(_WORKER_CHECKS) - {"worker_id", "max_jobs", "max_memory_bytes"}
     if missing := sorted(item for item in needed & set(options) if options[item] is None):
         raise InvalidArgument(dict.fromkeys(missing, "must not be None; leave it out"))
     return read_options(options, _WORKER_CHECKS)

@@ -7,17 +7,26 @@ is returned with ``created=False``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import (
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from holdfast.clock import read_instant
 from holdfast.document import encode
 from holdfast.engine import audit
 from holdfast.engine.handler import EnqueueRefused, Handler
 from holdfast.engine.job import SYSTEM, current
+from holdfast.engine.payload_values import is_structured, to_document
 from holdfast.engine.request import InsertRows, JobRequest, Options, full_key, key_for, prepare
 from holdfast.errors import (
     Forbidden,
@@ -27,15 +36,26 @@ from holdfast.errors import (
     StoreBusy,
 )
 from holdfast.event import About, JobEnqueued
-from holdfast.ids import JobId, OrgId
+from holdfast.ids import JobId, MalformedId, OrgId, read_uuid
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.caller_connection import Steps, run
 from holdfast.store.dialect import Dialect
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultingTypeVar
+
+    from holdfast.engine.cancel import CancelAnswer
+    from holdfast.engine.job import Job
+
+    R_co = DefaultingTypeVar("R_co", covariant=True, default=Any)
+else:
+    R_co = TypeVar("R_co", covariant=True)
 
 __all__ = [
     "Enqueued",
     "InsertRows",
     "JobRequest",
+    "attach",
     "borrowed_steps",
     "events_of",
     "full_key",
@@ -59,8 +79,11 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Enqueued:
-    """The result of an enqueue. ``created`` is False if the job already existed."""
+class Enqueued(Generic[R_co]):
+    """The handle of an enqueued job. ``created`` is False if the job already existed.
+
+    ``handle.result(timeout=10)`` or ``await handle`` wait for the result.
+    """
 
     id: JobId
     """The id of the job."""
@@ -76,11 +99,54 @@ class Enqueued:
     """False if a job with this key already existed."""
     differs: bool = False
     """True if the existing job has another payload."""
+    jobs: Any = field(default=None, repr=False, compare=False)
+    """The application that enqueued it."""
+
+    def result(self, timeout: float | None = None) -> R_co:
+        """Wait until the job has ended and return its result.
+
+        Raises TimeoutError after *timeout* seconds, JobFailed with the error class of a failed job,
+        and ResultCanceled for a canceled one. In a handler, waiting occupies a thread of the
+        worker.
+        """
+        found: R_co = self.jobs.wait_result(self.id, self.org_id, timeout)
+        return found
+
+    def __await__(self) -> Generator[Any, None, R_co]:
+        """Wait for the result without blocking the event loop."""
+        waiting: Coroutine[Any, Any, R_co] = self.jobs.await_result(self.id, self.org_id)
+        return waiting.__await__()
+
+    def get(self) -> Job:
+        """Return the job as it is now, with its state and progress."""
+        found: Job = self.jobs.get(self.id, org_id=self.org_id)
+        return found
+
+    def cancel(self, *, reason: str = "") -> CancelAnswer:
+        """Cancel the job: at once if it is waiting, at its next step if it is running."""
+        answer: CancelAnswer = self.jobs.cancel(self.id, org_id=self.org_id, reason=reason)
+        return answer
+
+
+def attach(enqueued: list[Enqueued], jobs: Any) -> list[Enqueued]:
+    """Let the handles of an enqueue wait for their results through *jobs*."""
+    for item in enqueued:
+        # Set afterwards, because rows are written without knowing the application.
+        object.__setattr__(item, "jobs", jobs)
+    return enqueued
+
+
+def is_same_tenant(one: object, other: object) -> bool:
+    """Whether two ids, or names, are those of one tenant."""
+    try:
+        return read_uuid(one) == read_uuid(other)
+    except MalformedId:
+        return str(one) == str(other)
 
 
 def held_to(request: JobRequest, org_id: str | None) -> JobRequest:
     """Return a prepared request, if it belongs to the tenant that the call is bound to."""
-    if org_id is not None and str(request.org_id) != str(org_id):
+    if org_id is not None and not is_same_tenant(request.org_id, org_id):
         raise Forbidden(f"A request for another tenant than {org_id} cannot be enqueued here.")
     return request
 
@@ -90,7 +156,7 @@ def inherit(org_id: str | None, options: Options) -> dict[str, Any]:
     running = current.get()
     if running is None:
         return {"org_id": org_id, **options}
-    if org_id is not None and str(org_id) != running.org_id:
+    if org_id is not None and not is_same_tenant(org_id, running.org_id):
         raise Forbidden(
             f"Job {running.id} runs for tenant {running.org_id}; it may not enqueue for others."
         )
@@ -102,6 +168,30 @@ def inherit(org_id: str | None, options: Options) -> dict[str, Any]:
         "traceparent": running.traceparent,
         **options,
     }
+
+
+def accept_payloads(
+    handler: Handler, payloads: Iterable[Mapping[str, Any] | JobRequest]
+) -> Iterable[Mapping[str, Any] | JobRequest]:
+    """Payloads as documents: dataclasses and models are converted, arguments of handlers checked.
+
+    Raises InvalidJob. A payload that a handler takes as one dict is not converted.
+    """
+    signature = handler.first.signature
+    if not isinstance(payloads, Iterable):
+        return payloads
+    if signature is None or signature.payload is not None:
+        return [one if type(one) is dict else _document_of(one) for one in payloads]
+    return [
+        one if isinstance(one, JobRequest) else signature.document((), dict(_document_of(one)))
+        for one in payloads
+    ]
+
+
+def _document_of(payload: Any) -> Any:
+    if isinstance(payload, (JobRequest, Mapping, type)):
+        return payload
+    return to_document(payload) if is_structured(type(payload)) else payload
 
 
 def requests_of(

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import ms
+from holdfast.clock import Clock, ms, read_instant
 from holdfast.document import decode
-from holdfast.engine import category_rules
+from holdfast.engine import category_rules, development
 from holdfast.engine.category import Category
-from holdfast.engine.classify import fault_of, lacks_connection, retry_after_of
+from holdfast.engine.classify import failure_of, fault_of, lacks_connection, retry_after_of
 from holdfast.engine.completion import Ended, stage_outcome
-from holdfast.engine.handler import Handler, Registry, Stage
+from holdfast.engine.handler import Handler, Registry, Runnable, Stage
 from holdfast.engine.job import (
     Canceled,
     Claimed,
@@ -29,6 +29,8 @@ from holdfast.engine.job import (
     Snoozed,
 )
 from holdfast.engine.job import current as current
+from holdfast.engine.payload_reader import unchanged
+from holdfast.engine.reference import REF
 from holdfast.engine.tracing import Tracing
 from holdfast.errors import (
     HandlerTimeout,
@@ -48,9 +50,11 @@ UNKNOWN_TYPE_PAUSE_MS = 30_000
 NO_CONNECTION_PAUSE_MS = 1_000
 # A database cannot store instants more than a few thousand years ahead.
 LONGEST_SNOOZE = timedelta(days=366 * 5)
+NO_RESULT = Completed()
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: there is one for every job.
+@dataclass(slots=True)
 class Execution:
     """The resolved handler, stage and payload of a claimed job."""
 
@@ -58,6 +62,8 @@ class Execution:
     stage: Stage
     payload: Any
     categories: Mapping[str, Category]
+    # Whether the result must refer to an artifact.
+    delivers: bool = False
 
 
 def name_stage(job: Claimed, registry: Registry) -> Claimed:
@@ -68,29 +74,33 @@ def name_stage(job: Claimed, registry: Registry) -> Claimed:
 
 
 def resolve(
-    job: Claimed, registry: Registry, *, waited: timedelta, patience: timedelta
+    job: Claimed, registry: Registry, clock: Clock, *, patience: timedelta
 ) -> Execution | Outcome:
-    """Resolve the handler, stage and payload, or the outcome of a job that cannot run here."""
+    """Resolve the handler, stage and payload, or the outcome of a job that cannot run here.
+
+    A job of an unknown type is released until *patience* has passed since it was enqueued.
+    """
     if job.cancel_requested_at is not None:
         return Canceled()
-    if job.job_type not in registry:
-        # Another worker may have it registered, for example during a deployment.
-        if waited < patience:
-            return Released("unknown_job_type", UNKNOWN_TYPE_PAUSE_MS)
-        return Dead(fault_of(UnknownJobType(), stage=job.stage, attempt=job.attempt))
-    handler = registry.get(job.job_type)
-    stage = handler.stage(job.stage)
-    if stage is None or not handler.can_run(job.pipeline_version):
-        changed = PipelineChanged(
-            stored_version=job.pipeline_version or "none", version=handler.version or "none"
-        )
-        return Dead(fault_of(changed, stage=job.stage, attempt=job.attempt))
+    key = job.job_type, job.stage, job.pipeline_version, job.category
+    runnable = registry.runnable.get(key)
+    if runnable is None:
+        if job.job_type not in registry:
+            # Another worker may have it registered, for example during a deployment.
+            if clock.now() - read_instant(job.created_at) < patience:
+                return Released("unknown_job_type", UNKNOWN_TYPE_PAUSE_MS)
+            return Dead(fault_of(UnknownJobType(), stage=job.stage, attempt=job.attempt))
+        found = _find_runnable(job, registry)
+        if isinstance(found, PipelineChanged):
+            return Dead(fault_of(found, stage=job.stage, attempt=job.attempt))
+        runnable = registry.runnable[key] = found
+    handler, stage, delivers = runnable
     scope = f"{job.job_type}:{job.org_id}:{job.project_id or ''}:"
     broken = (
         "idempotency_key"
         if not job.idempotency_key.startswith(scope)
         else "attempt_count"
-        if job.attempt > job.max_attempts
+        if job.attempt_count >= job.max_attempts
         else None
     )
     if broken is not None:
@@ -103,9 +113,22 @@ def resolve(
     except (TypeError, ValueError):
         return Dead(fault_of(RowInvalid(column="payload"), stage=job.stage, attempt=job.attempt))
     try:
-        return Execution(handler, stage, stage.read_payload(payload), registry.categories)
+        read = stage.read_payload
+        value = payload if read is unchanged else read(payload)
+        return Execution(handler, stage, value, registry.categories, delivers)
     except Exception as exc:
         return outcome_of_error(exc, job, stage, random.Random())
+
+
+def _find_runnable(job: Claimed, registry: Registry) -> Runnable | PipelineChanged:
+    handler = registry.get(job.job_type)
+    stage = handler.stage(job.stage)
+    if stage is None or not handler.can_run(job.pipeline_version):
+        return PipelineChanged(
+            stored_version=job.pipeline_version or "none", version=handler.version or "none"
+        )
+    rules = category_rules.rules_for(handler, job.category, registry.categories)
+    return Runnable(handler, stage, rules.delivers_artifact)
 
 
 def execute(
@@ -113,7 +136,12 @@ def execute(
 ) -> Ended:
     """Run a synchronous stage in this thread, or an asynchronous one on its own event loop."""
     if tracing is None:
-        return context.completion.ended(_execute(context, execution, rng))
+        outcome = _execute(context, execution, rng)
+        completion = context.completion
+        # Most handlers do not complete in their own transaction.
+        if completion.settled is None and completion.outcome is None:
+            return outcome
+        return completion.ended(outcome)
     with tracing.executing(context.job) as record_outcome:
         ended = context.completion.ended(_execute(context, execution, rng))
         record_outcome(_outcome_of(ended))
@@ -128,15 +156,17 @@ def _execute(context: Context, execution: Execution, rng: random.Random) -> Outc
     mark = current.set(context.job)
     context.handler, context.categories = execution.handler, execution.categories
     try:
-        category_rules.check_inputs(context)
+        if REF in context.job.payload:
+            category_rules.check_inputs(context)
         value = execution.stage.function(context, execution.payload)
-        if inspect.isawaitable(value):
+        if value is not None and inspect.isawaitable(value):
             value = asyncio.run(_within(value, execution.stage.timeout))
         if context.completion.settled is not None:
             return _after_completion(value, context, execution)
-        context.completion.raise_failure()
+        if context.completion.failure is not None:
+            raise context.completion.failure
         outcome = outcome_of_result(value, context.job, execution)
-        if isinstance(outcome, Completed):
+        if execution.delivers and isinstance(outcome, Completed):
             category_rules.check_result(context, value)
         return outcome
     except (Snooze, SystemExit, asyncio.CancelledError, Exception) as exc:
@@ -170,15 +200,19 @@ async def _execute_async(context: Context, execution: Execution, rng: random.Ran
         )
         if context.completion.settled is not None:
             return _after_completion(value, context, execution)
-        context.completion.raise_failure()
+        if context.completion.failure is not None:
+            raise context.completion.failure
         outcome = outcome_of_result(value, context.job, execution)
-        if isinstance(outcome, Completed) and category_rules.delivers(context):
+        if execution.delivers and isinstance(outcome, Completed):
             await asyncio.to_thread(category_rules.check_result, context, value)
         return outcome
     except asyncio.CancelledError as exc:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
-            return Released("hard_stop")
+            # The lease renewer interrupts the handler, or the worker stops.
+            if context.token.lease_lost:
+                return Released("lease_lost")
+            return Canceled() if context.token.is_set else Released("hard_stop")
         # The task was not canceled, but something that the handler awaited was.
         return outcome_of_error(exc, context.job, execution.stage, rng)
     except (Snooze, SystemExit, Exception) as exc:
@@ -218,6 +252,8 @@ async def _within(awaitable: Any, timeout: timedelta | None) -> Any:
 
 def outcome_of_result(value: Any, job: Claimed, execution: Execution) -> Outcome:
     """The outcome of a return value. Built-in stages may return the outcome itself."""
+    if value is None and execution.stage is execution.handler.stages[-1]:
+        return NO_RESULT
     if isinstance(value, (Completed, Retry, Dead, Released)):
         return value
     try:
@@ -234,8 +270,16 @@ def outcome_of_error(exc: BaseException, job: Claimed, stage: Stage, rng: random
         return Released("lease_lost")
     if lacks_connection(exc):
         return Released("no_connection", NO_CONNECTION_PAUSE_MS)
-    fault = fault_of(exc, stage=stage.name, attempt=job.attempt)
-    return retry_or_dead_letter(fault, job, stage, rng, retry_after_of(exc))
+    failure = failure_of(exc, stage.errors)
+    fault = fault_of(exc, stage=stage.name, attempt=job.attempt, failure=failure)
+    development.report(
+        exc,
+        job,
+        stage=stage.name,
+        error_class=fault.error_class,
+        status=fault.context.get("status"),
+    )
+    return retry_or_dead_letter(fault, job, stage, rng, retry_after_of(failure))
 
 
 def retry_or_dead_letter(

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import attrgetter, itemgetter
 from typing import Generic, TypeVar
 
 from holdfast.engine.job import Claimed
@@ -264,12 +265,16 @@ def _key_position(
 
 def interleave_tenants(claimed: Sequence[Claimed]) -> list[Claimed]:
     """Interleave: the first job of each tenant, then the second of each, each tenant's in order."""
+    in_order = sorted(claimed, key=attrgetter("position"))
+    if len({job.org_id for job in in_order}) < 2:
+        return in_order
     places: Counter[str] = Counter()
     placed = []
-    for job in sorted(claimed, key=lambda job: job.position):
-        placed.append((places[job.org_id], job.position, job))
+    for job in in_order:
+        placed.append((places[job.org_id], job))
         places[job.org_id] += 1
-    return [job for _, _, job in sorted(placed, key=lambda item: item[:2])]
+    # Stable, so jobs in the same place stay in the order of their positions.
+    return [job for _, job in sorted(placed, key=itemgetter(0))]
 
 
 # A take is split into at most this many pieces, so that fifty busy queues do not mean fifty claims.
@@ -327,19 +332,24 @@ class TenantQueue(Generic[T]):
         self._lock = threading.Lock()
         self._waitings: dict[str, deque[T]] = {}
         self._turns: deque[str] = deque()
-        self._size = 0
+        self.size = 0
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def put(self, tenant: str, item: T) -> None:
+        self.put_all([(tenant, item)])
+
+    def put_all(self, items: Iterable[tuple[str, T]]) -> None:
+        """Add items, each with its tenant."""
         with self._lock:
-            waiting = self._waitings.get(tenant)
-            if waiting is None:
-                waiting = self._waitings[tenant] = deque()
-                self._turns.append(tenant)
-            waiting.append(item)
-            self._size += 1
+            for tenant, item in items:
+                waiting = self._waitings.get(tenant)
+                if waiting is None:
+                    waiting = self._waitings[tenant] = deque()
+                    self._turns.append(tenant)
+                waiting.append(item)
+                self.size += 1
 
     def pop(self) -> T:
         """The next item. Raises IndexError if there is none."""
@@ -351,5 +361,5 @@ class TenantQueue(Generic[T]):
                 self._turns.append(tenant)
             else:
                 del self._waitings[tenant]
-            self._size -= 1
+            self.size -= 1
             return item

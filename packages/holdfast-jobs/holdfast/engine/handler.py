@@ -8,15 +8,18 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from holdfast.actor import Role
 from holdfast.config import BUILT_IN_PROFILES, QueueSettings
 from holdfast.engine.category import CATEGORIES, QUEUE, REFUSAL, Category, CategoryRules
+from holdfast.engine.error_rules import BUILT_IN, Classifier, ErrorMatches, ErrorRules, read_rules
 from holdfast.engine.job import CRITICAL_QUEUE, DEAD_LETTER_QUEUE, ONLY_STAGE, Priority
-from holdfast.engine.payload_reader import named, payload_reader
+from holdfast.engine.payload_reader import Signature, caller, named, payload_reader, signature_of
+from holdfast.engine.producer import EnqueueRefused as EnqueueRefused
+from holdfast.engine.producer import Producer as Producer
 from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
-from holdfast.errors import ConfigError, Forbidden, UnknownKind
+from holdfast.errors import ConfigError, UnknownKind
 from holdfast.store import Statement
 from holdfast.store.dialect import POSTGRES
 
@@ -50,30 +53,6 @@ def _matches(pattern: re.Pattern[str], value: object) -> bool:
     return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Producer:
-    """The permission to enqueue jobs of one type, for the code that owns the job type.
-
-    Declare it as ``producer=`` of a job type and pass it as ``producer=`` to each enqueue. Every
-    other enqueue raises EnqueueRefused, which names *call* as the function to use. Two producers
-    with the same text are different.
-    """
-
-    call: str
-
-
-class EnqueueRefused(Forbidden):
-    """Only the producer of the job type may enqueue its jobs; *call* names it. Use the call that
-    the error names."""
-
-    def __init__(self, job_type: str, call: str | None = None) -> None:
-        self.job_type, self.call = job_type, call
-        use = f"Use {call} instead." if call else "The table job_type_rule names the call to use."
-        super().__init__(
-            f"Nothing was enqueued: only its producer enqueues jobs of type {job_type!r}. {use}"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One named step with its own attempts and timeout."""
@@ -85,6 +64,11 @@ class Stage:
     timeout: timedelta | None
     read_payload: Callable[[Mapping[str, Any]], Any]
     is_async: bool
+    errors: ErrorRules = BUILT_IN
+    # How the declared function takes its job and payload; None for stages of the engine.
+    signature: Signature | None = None
+    # Whether it runs in a process of its own, which is killed at the timeout.
+    is_isolated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +116,24 @@ class Handler:
         )
         return replace(self, stages=tuple(stages))
 
+    def with_classifier(self, classify: Classifier) -> Handler:
+        stages = (
+            replace(stage, errors=stage.errors.with_classifier(classify)) for stage in self.stages
+        )
+        return replace(self, stages=tuple(stages))
+
     def can_run(self, version: str) -> bool:
         """Whether a job that pipeline *version* started can continue here."""
         return version in ("", self.version) or version in self.accepts
+
+
+class Runnable(NamedTuple):
+    """The handler and the stage that a job can run here."""
+
+    handler: Handler
+    stage: Stage
+    # Whether the result must refer to an artifact.
+    delivers: bool
 
 
 @dataclass(slots=True)
@@ -149,8 +148,14 @@ class Registry:
     # Maintenance steps of extensions (engine/worker/housekeeping.py).
     chores: list[Any] = field(default_factory=list)
     backoff_seconds: Sequence[int] = BUILT_IN_PROFILES["example"].retry_backoff_seconds
+    # Job types of general categories that their own handle has scheduled.
+    recurring: set[str] = field(default_factory=set)
+    # The application's rule for exceptions of every handler.
+    classify_error: Classifier | None = None
     # Raised by every declaration, so that new declarations can be distinguished from stored ones.
     revision: int = 0
+    # What execute.resolve found for the jobs of a type, stage, version and category.
+    runnable: dict[tuple[str, str, str, str], Runnable] = field(default_factory=dict, init=False)
 
     def with_backoff(self, backoff_seconds: Sequence[int]) -> Registry:
         """A copy in which job types that are retried by the run use this backoff."""
@@ -166,6 +171,7 @@ class Registry:
     def add_category(self, category: Category) -> None:
         if self.categories.setdefault(category.name, category) != category:
             raise ConfigError(f"Category {category.name!r} is declared twice, and differently.")
+        self.runnable.clear()
 
     def category(self, name: str) -> Category:
         found = self.categories.get(name) if isinstance(name, str) else None
@@ -180,7 +186,10 @@ class Registry:
     def add(self, handler: Handler) -> None:
         if handler.job_type in self.handlers:
             raise ConfigError(f"Job type {handler.job_type!r} is declared twice.")
+        if self.classify_error is not None:
+            handler = handler.with_classifier(self.classify_error)
         self.handlers[handler.job_type] = handler
+        self.runnable.clear()
         self.revision += 1
 
     def get(self, job_type: str) -> Handler:
@@ -209,6 +218,8 @@ def make_stage(
     max_attempts: int,
     retry: RetryPolicy,
     timeout: timedelta | float | None,
+    retry_on: ErrorMatches | None = None,
+    give_up_on: ErrorMatches | None = None,
 ) -> Stage:
     if not _matches(STAGE, name):
         raise ConfigError(f"Stage {named(name)} must be 1 to 100 printable characters.")
@@ -221,14 +232,17 @@ def make_stage(
         )
     if not isinstance(retry, RetryPolicy):
         raise ConfigError(f"Stage {name!r}: retry= must be a RetryPolicy.")
+    signature = signature_of(function)
     return Stage(
         name,
-        function,
+        caller(signature),
         max_attempts,
         retry,
         _timeout(name, timeout),
-        payload_reader(function),
+        payload_reader(signature),
         inspect.iscoroutinefunction(function),
+        read_rules(f"Stage {name!r}", retry_on, give_up_on),
+        signature,
     )
 
 
@@ -256,6 +270,12 @@ class HandlerOptions(TypedDict, total=False):
     cancel_role: Role | str | None
     stores: Statement | Sequence[Statement]
     replay_refusal: str | None
+    retry_on: ErrorMatches | None
+    give_up_on: ErrorMatches | None
+    isolation: str | None
+
+
+ISOLATIONS = ("thread", "process")
 
 
 def check_options(job_type: str, options: Mapping[str, Any]) -> None:
@@ -282,7 +302,17 @@ def make_handler(
     names = [stage.name for stage in stages]
     if len(set(names)) != len(names):
         raise ConfigError(f"Pipeline {job_type!r} names a stage twice.")
-    bounded = [replace(stage, timeout=category.timeout_of(stage.timeout)) for stage in stages]
+    where = f"Job type {job_type!r}"
+    rules = read_rules(where, options.get("retry_on"), options.get("give_up_on"))
+    bounded = [
+        replace(
+            stage,
+            timeout=category.timeout_of(stage.timeout),
+            is_isolated=options.get("isolation") == "process",
+            errors=stage.errors if stage.errors.is_declared else rules,
+        )
+        for stage in stages
+    ]
     cancel_role = options.get("cancel_role")
     return Handler(
         job_type,
@@ -332,6 +362,9 @@ def check_declaration(
         raise ConfigError(f"Queue {named(queue)} must look like 'q:default'.")
     if not isinstance(options.get("priority", Priority.NORMAL), Priority):
         raise ConfigError(f"Job type {job_type!r}: priority= must be a Priority.")
+    if options.get("isolation") not in (None, *ISOLATIONS):
+        known = " or ".join(repr(one) for one in ISOLATIONS)
+        raise ConfigError(f"Job type {job_type!r}: isolation= must be {known}.")
     if not _matches(_VERSION, version):
         raise ConfigError(f"Job type {job_type!r}: version= is up to 100 printable characters.")
     if (
@@ -359,8 +392,10 @@ def _check_rules(job_type: str, producer: object, cancel_role: object) -> None:
             f"Job type {job_type!r}: producer= must be a Producer that names the call to use, in 1"
             " to 200 printable characters."
         )
-    if cancel_role is not None and cancel_role not in tuple(Role):
-        raise ConfigError(f"Job type {job_type!r}: cancel_role= must be one of {', '.join(Role)}.")
+    # A viewer changes nothing.
+    known = [role for role in Role if role is not Role.VIEWER]
+    if cancel_role is not None and cancel_role not in known:
+        raise ConfigError(f"Job type {job_type!r}: cancel_role= must be one of {', '.join(known)}.")
 
 
 def _check_promises(
@@ -415,6 +450,22 @@ def plain_stage(
     )
 
 
+def plain_handler(
+    job_type: str,
+    function: Function,
+    category: Category,
+    max_attempts: int | None,
+    retry: RetryPolicy | None,
+    timeout: timedelta | float | None,
+    options: HandlerOptions,
+) -> Handler:
+    """The handler of a job type that has one function."""
+    stage = plain_stage(
+        function, category=category, max_attempts=max_attempts, retry=retry, timeout=timeout
+    )
+    return make_handler(job_type, [stage], category=category, **options)
+
+
 def pipeline_stage(
     function: Function,
     *,
@@ -422,5 +473,15 @@ def pipeline_stage(
     max_attempts: int = STAGE_ATTEMPTS,
     retry: RetryPolicy = CRITIC,
     timeout: timedelta | float | None = None,
+    retry_on: ErrorMatches | None = None,
+    give_up_on: ErrorMatches | None = None,
 ) -> Stage:
-    return make_stage(function, name=name, max_attempts=max_attempts, retry=retry, timeout=timeout)
+    return make_stage(
+        function,
+        name=name,
+        max_attempts=max_attempts,
+        retry=retry,
+        timeout=timeout,
+        retry_on=retry_on,
+        give_up_on=give_up_on,
+    )

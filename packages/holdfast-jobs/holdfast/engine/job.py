@@ -144,9 +144,10 @@ ClaimId = tuple[OrgId, JobId, int]
 """Tenant, job and lease token of one claim. Two tenants may use the same job id."""
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: with 33 fields a frozen instance takes 4.2 us to create, this one 0.4.
+@dataclass(slots=True)
 class Claimed:
-    """A job claimed by this process."""
+    """A job claimed by this process. Never changed; dataclasses.replace makes another."""
 
     id: JobId
     org_id: OrgId
@@ -372,6 +373,11 @@ class Job:
         return self.record["result"]
 
     @property
+    def progress(self) -> Any:
+        """The last reported progress of the current stage: `done`, `total` and `note`; or None."""
+        return self.record.get("progress")
+
+    @property
     def last_error(self) -> str | None:
         """The message of the last failed attempt, redacted; None if there was none."""
         return self.record["last_error"]  # type: ignore[no-any-return]
@@ -382,7 +388,7 @@ class Job:
         return self.record["error_class"]  # type: ignore[no-any-return]
 
 
-_DOCUMENTS = frozenset({"payload", "result", "routing_decision"})
+_DOCUMENTS = frozenset({"payload", "result", "routing_decision", "progress"})
 
 
 def _read(name: str, value: Any) -> Any:

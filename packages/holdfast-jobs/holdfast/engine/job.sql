@@ -510,9 +510,10 @@ SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.att
                       AND stage.stage = {field(events.detail, stage)}
                       AND stage.finished_at IS NOT NULL), '')
                 ELSE '' END END
-FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json}
+FROM {rows events: place integer, org_id uuid, id uuid, name text, attempt integer, detail json}
 JOIN holdfast.job AS job ON job.org_id = events.org_id AND job.id = events.id
-WHERE {numbered};
+WHERE {numbered}
+ORDER BY events.place;
 
 -- insert_archived_events :affected — crosses tenants: insert_events for archived jobs
 INSERT INTO holdfast.job_event
@@ -520,9 +521,10 @@ INSERT INTO holdfast.job_event
      correlation_id, at, detail)
 SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.attempt, :actor_type,
        :actor_id, job.request_id, job.correlation_id, {now}, events.detail
-FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json}
+FROM {rows events: place integer, org_id uuid, id uuid, name text, attempt integer, detail json}
 JOIN holdfast.job_history AS job ON job.org_id = events.org_id AND job.id = events.id
-WHERE {numbered};
+WHERE {numbered}
+ORDER BY events.place;
 
 -- insert_dead_letters :affected — crosses tenants: each has the tenant of its job
 INSERT INTO holdfast.dead_letter

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, TypedDict
 
 from holdfast.actor import SYSTEM, Actor
@@ -53,7 +54,7 @@ class QueueRule:
         return (own.max_running, own.max_running_per_tenant, own.rate) != (None, None, None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rules:
     """The rules that claims apply, as of one revision."""
 
@@ -64,12 +65,23 @@ class Rules:
 
     def is_limited(self, queue: str, keys: Collection[str]) -> bool:
         """Whether a claim on *queue* under *keys* has to count running jobs."""
-        rule = self.queues.get(queue)
         return (
-            any(key in self.keys for key in keys)
-            or any(tenant.max_running is not None for tenant in self.tenants.values())
-            or (rule is not None and rule.is_limited)
+            self._limits_tenants
+            or queue in self._limited_queues
+            or any(key in self.keys for key in keys)
         )
+
+    def may_free_capacity(self, queue: str) -> bool:
+        """Whether the end of a job of *queue* may free capacity for another."""
+        return bool(self.keys) or self._limits_tenants or queue in self._limited_queues
+
+    @cached_property
+    def _limits_tenants(self) -> bool:
+        return any(tenant.max_running is not None for tenant in self.tenants.values())
+
+    @cached_property
+    def _limited_queues(self) -> frozenset[str]:
+        return frozenset(name for name, rule in self.queues.items() if rule.is_limited)
 
     def is_paused(self, queue: str) -> bool:
         rule = self.queues.get(queue)

@@ -7,12 +7,13 @@ from holdfast.engine.request import full_key
 from holdfast.errors import JobNotFound
 from holdfast.store import Statements, Store
 
-SQL = Statements("holdfast.engine", "job.sql")
+SQL = Statements("holdfast.engine", "lookup.sql")
+JOB_SQL = Statements("holdfast.engine", "job.sql")
 
 
 def find_job(store: Store, org_id: str, job_id: str) -> Job:
     """Return the job; raises JobNotFound if this tenant has none with the id."""
-    row = store.read(lambda tx: tx.maybe(SQL.find_job, org_id=org_id, id=job_id))
+    row = store.read(lambda tx: tx.maybe(SQL.find_with_progress, org_id=org_id, id=job_id))
     if row is None:
         raise JobNotFound(job_id)
     return Job.from_row(row)
@@ -23,5 +24,5 @@ def find_key(
 ) -> KeyRecord | None:
     """The record of a caller's idempotency key; None if it is unknown or has expired."""
     key = full_key(job_type, org_id, project_id, idempotency_key)
-    row = store.read(lambda tx: tx.maybe(SQL.find_key, org_id=org_id, idempotency_key=key))
+    row = store.read(lambda tx: tx.maybe(JOB_SQL.find_key, org_id=org_id, idempotency_key=key))
     return None if row is None else KeyRecord.from_row(row)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from holdfast.engine.error_rules import ErrorMatches
 from holdfast.engine.handler import (
     HandlerOptions,
     Registry,
@@ -44,12 +45,23 @@ class Pipeline:
         max_attempts: int = STAGE_ATTEMPTS,
         retry: RetryPolicy = CRITIC,
         timeout: timedelta | float | None = None,
+        retry_on: ErrorMatches | None = None,
+        give_up_on: ErrorMatches | None = None,
     ) -> Callable[[F], F]:
-        """Add the decorated function as the next stage."""
+        """Add the decorated function as the next stage.
+
+        *retry_on* and *give_up_on* replace those of the pipeline.
+        """
 
         def declare(function: F) -> F:
             stage = pipeline_stage(
-                function, name=name, max_attempts=max_attempts, retry=retry, timeout=timeout
+                function,
+                name=name,
+                max_attempts=max_attempts,
+                retry=retry,
+                timeout=timeout,
+                retry_on=retry_on,
+                give_up_on=give_up_on,
             )
             handler = make_handler(self.job_type, [*self._stages, stage], **self._options)
             if self._stages:

@@ -118,7 +118,10 @@ def key_for(job_type: str, org_id: str, project_id: str | None, *inputs: object)
 
 
 class Options(TypedDict, total=False):
-    """The fields of a :class:`JobRequest` that an enqueue takes as keywords."""
+    """The fields of a :class:`JobRequest` that an enqueue takes as keywords.
+
+    ``delay`` (seconds, a timedelta or text like ``5m``) and ``at`` set ``not_before_at``.
+    """
 
     project_id: str | None
     actor: Actor | str
@@ -128,6 +131,8 @@ class Options(TypedDict, total=False):
     queue: str | None
     priority: Priority | str | None
     max_attempts: int | None
+    delay: timedelta | float | str | None
+    at: datetime | None
     not_before_at: datetime | None
     scheduled_for: datetime | None
     traceparent: str | None

@@ -147,6 +147,10 @@ class BoundedFetcher:
         self.counts.models.update(filter(None, map(_model_of, found)))
         return found
 
+    def is_limited(self, queue: str) -> bool:
+        """False: a run wakes no other worker."""
+        return False
+
     def take_dead_lettered(self) -> list[Settled]:
         if self._fair is not None:
             return self._fair.take_dead_lettered()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, assert_never
+from typing import Any, assert_never, get_args
 
 from holdfast.document import decode
 from holdfast.engine import audit
@@ -32,7 +32,6 @@ from holdfast.engine.job import (
     Snoozed,
     State,
     Submitted,
-    claim_of,
     unit_of,
 )
 from holdfast.engine.state_hook import Reached, run_state_statements
@@ -43,7 +42,8 @@ from holdfast.store import Statement, Statements, Store, Tx
 SQL = Statements("holdfast.engine", "job.sql")
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: there is one for every settled job.
+@dataclass(slots=True)
 class Settled:
     """One claim and its outcome. ``lease_held`` is False if the lease was lost before."""
 
@@ -110,18 +110,23 @@ def settle_in(
 
     Of two outcomes of one claim the first is written; the second finds the claim closed.
     """
+    claims = [job.claim_id for job, _ in group]
     settled: dict[int, Settled] = {}
-    waiting = list(enumerate(group))
+    waiting: Sequence[int] = range(len(group))
     while waiting:
         taken: dict[ClaimId, int] = {}
-        for place, (job, _) in waiting:
-            taken.setdefault(job.claim_id, place)
-        places = list(taken.values())
+        for place in waiting:
+            taken.setdefault(claims[place], place)
         done = _settle_claims(
-            tx, [group[place] for place in places], actor=actor, stores=stores, perhaps=perhaps
+            tx,
+            list(taken),
+            [group[place] for place in taken.values()],
+            actor=actor,
+            stores=stores,
+            perhaps=perhaps,
         )
-        settled |= zip(places, done, strict=True)
-        waiting = [item for item in waiting if item[0] not in settled]
+        settled |= zip(taken.values(), done, strict=True)
+        waiting = [place for place in waiting if place not in settled]
     return [settled[place] for place in range(len(group))]
 
 
@@ -136,6 +141,7 @@ def find_settled(tx: Tx, job: Claimed, outcome: Outcome, *, actor: Actor) -> Set
 
 def _settle_claims(
     tx: Tx,
+    claims: Sequence[ClaimId],
     group: Sequence[tuple[Claimed, Outcome]],
     *,
     actor: Actor,
@@ -143,54 +149,65 @@ def _settle_claims(
     perhaps: Mapping[ClaimId, Outcome],
 ) -> list[Settled]:
     """Write the outcomes of different claims."""
-    tx.lock_units(
-        [unit_of(job.org_id, job.job_type, job.unit_key) for job, _ in group if job.unit_key]
-    )
+    units = [unit_of(job.org_id, job.job_type, job.unit_key) for job, _ in group if job.unit_key]
+    tx.lock_units(units)
     changes = [change_of(job, outcome) for job, outcome in group]
-    rows = tx.many(SQL.settle_jobs, changes=changes)
-    held = {claim_of(row): row["cancel_requested_at"] for row in rows}
-    missed = [item for item in group if item[0].claim_id not in held]
-    unproven = [(job, perhaps[job.claim_id]) for job, _ in missed if job.claim_id in perhaps]
-    known = _recorded_before(tx, [*missed, *unproven], actor)
-    kept = [(job, outcome) for job, outcome in group if job.claim_id in held]
+    rows = tx.values(SQL.settle_jobs, changes=changes)
+    held = {(org_id, job_id, token): cancel for org_id, job_id, token, cancel in rows}
+    known: dict[ClaimId, Settled] = {}
+    kept = group
+    if len(held) < len(group):
+        missed = [item for claim, item in zip(claims, group, strict=True) if claim not in held]
+        unproven = [(job, perhaps[job.claim_id]) for job, _ in missed if job.claim_id in perhaps]
+        known = _recorded_before(tx, [*missed, *unproven], actor)
+        kept = [item for claim, item in zip(claims, group, strict=True) if claim in held]
 
     run_state_statements(
         tx,
         (
             Reached(job.org_id, job.id, job.job_type, change["state"])
-            for (job, _), change in zip(group, changes, strict=True)
-            if job.claim_id in held and change["state"] != job.state
+            for claim, (job, _), change in zip(claims, group, changes, strict=True)
+            if claim in held and change["state"] != job.state
         ),
     )
     _store_rows(tx, kept, stores)
-    stopped = _stop_requested(tx, [item for item in kept if held[item[0].claim_id] is not None])
+    asked = [item for claim, item in zip(claims, group, strict=True) if held.get(claim)]
+    stopped = _stop_requested(tx, asked)
     run_state_statements(tx, _canceled(stopped))
     letters = write_dead_letters(tx, [*kept, *((job, Canceled()) for job in stopped)])
     stopped_keys = {job.claim_id for job in stopped}
     settled = [
-        known.get(job.claim_id)
+        known.get(claim)
         or Settled(
             job,
             outcome,
-            job.claim_id in held,
-            held.get(job.claim_id),
+            claim in held,
+            held.get(claim),
             letters.escalated.get((job.org_id, job.id)),
-            job.claim_id in stopped_keys,
+            claim in stopped_keys,
         )
-        for job, outcome in group
+        for claim, (job, outcome) in zip(claims, group, strict=True)
     ]
+    _finish_stages(tx, kept)
+    entries = [
+        entry
+        for claim, item in zip(claims, settled, strict=True)
+        if claim not in known
+        for entry in _entries(item)
+    ]
+    entries += [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
+    audit.record(tx, actor, [*entries, *letters.entries])
+    return settled
+
+
+def _finish_stages(tx: Tx, group: Sequence[tuple[Claimed, Outcome]]) -> None:
     stages = [
         _stage(job, outcome)
-        for job, outcome in kept
+        for job, outcome in group
         if isinstance(outcome, Advanced) or (isinstance(outcome, Completed) and job.outputs)
     ]
     if stages:
         tx.affected(SQL.finish_stages, stages=stages)
-    told = [item for item in settled if item.job.claim_id not in known]
-    entries = [entry for item in told for entry in _entries(item)]
-    entries += [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
-    audit.record(tx, actor, [*entries, *letters.entries])
-    return settled
 
 
 def _canceled(jobs: Sequence[Claimed]) -> list[Reached]:
@@ -338,6 +355,9 @@ def _stage(job: Claimed, outcome: Advanced | Completed) -> dict[str, Any]:
 
 def _entries(item: Settled) -> list[audit.Entry]:
     job = item.job
+    if item.lease_held and type(item.outcome) is Completed and not job.outputs:
+        # Most outcomes.
+        return [audit.Entry(job.org_id, job.id, "job.succeeded", job.attempt_count + 1)]
 
     def entry(name: str, **detail: Any) -> audit.Entry:
         return audit.Entry(job.org_id, job.id, name, job.attempt, detail or None)
@@ -383,4 +403,7 @@ def _failed(entry: Any, job: Claimed, fault: Fault) -> audit.Entry:
 
 def verb_of(outcome: Outcome) -> str:
     """The name of an outcome, as logs and metrics use it."""
-    return type(outcome).__name__.lower()
+    return VERBS[type(outcome)]
+
+
+VERBS: Mapping[type[Outcome], str] = {kind: kind.__name__.lower() for kind in get_args(Outcome)}

@@ -1,9 +1,15 @@
--- Statements of the pytest plugin, which reads the jobs of every tenant in a separate store.
+-- Statements of the pytest plugin, which reads the jobs of every tenant in a database for tests.
 
 -- list_jobs :many — crosses tenants: all jobs in one state
 SELECT * FROM holdfast.job WHERE state = :state ORDER BY created_at, id;
 
 -- next_due :one — crosses tenants: how long until the next deferred job is due
-SELECT CAST(round((julianday(min(not_before_at)) - julianday({now})) * 86400000.0) AS integer) AS ms
+SELECT -max({ms_since(not_before_at)}) AS ms
 FROM holdfast.job
 WHERE state = 'queued' AND not_before_at > {now};
+
+-- next_tick :one — crosses tenants: when the next schedule fires
+SELECT min(next_fire_at) AS at FROM holdfast.schedule WHERE paused_at IS NULL;
+
+-- list_workers :many — crosses tenants: the workers of the database
+SELECT worker_id, host, seen_at FROM holdfast.worker;

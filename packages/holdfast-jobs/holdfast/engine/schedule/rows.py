@@ -65,9 +65,10 @@ def job_of(app: Scheduling, schedule: Schedule, fire_at: datetime) -> InsertRows
 
     Its age is that of its tick, so a late tick is not rejected.
     """
+    handler = handler_of(schedule, app.registry)
     return prepare(
-        handler_of(schedule, app.registry),
-        [(schedule.payload, schedule.request(fire_at))],
+        handler,
+        [(schedule.payload, schedule.request(fire_at, handler))],
         ids=app.ids.take(1),
         now=fire_at,
         payload_limit=app.settings.payload_limit_bytes,

@@ -105,8 +105,11 @@ class Schedule:
             "catch_up": self.catch_up,
         }
 
-    def request(self, fire_at: datetime) -> JobRequest:
-        """The request for the job of one tick. Its key makes the job unique."""
+    def request(self, fire_at: datetime, handler: Handler) -> JobRequest:
+        """The request for the job of one tick. Its key makes the job unique.
+
+        A recurring job of the application's own is enqueued like any other at the tick.
+        """
         tick = f"schedule:{self.name}:{write_instant(fire_at)}"
         return JobRequest(
             payload=self.payload,
@@ -116,7 +119,7 @@ class Schedule:
             idempotency_key=tick,
             request_id=tick,
             correlation_id=tick,
-            scheduled_for=fire_at,
+            scheduled_for=fire_at if handler.category.rules.may_be_scheduled else None,
         )
 
 
@@ -228,7 +231,7 @@ def handler_of(schedule: Schedule, registry: Registry) -> Handler:
         says = f"{job_type!r} is not registered here; for a command, name the application by --app"
         raise InvalidSchedule(schedule.name, {"job_type": says})
     handler = registry.get(job_type)
-    if not handler.category.rules.may_be_scheduled:
+    if not handler.category.rules.may_be_scheduled and job_type not in registry.recurring:
         says = f"{job_type!r} is neither maintenance nor a notification; only these are scheduled"
         raise InvalidSchedule(schedule.name, {"job_type": says})
     if handler.producer is not None:

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 
@@ -17,6 +18,7 @@ from holdfast.engine.execute import Execution, execute, execute_async, outcome_o
 from holdfast.engine.fairness import TenantQueue
 from holdfast.engine.job import Claimed, ClaimId, Outcome, Released
 from holdfast.engine.tracing import Tracing
+from holdfast.engine.worker.isolation import IsolationHost
 from holdfast.engine.worker.watchdog import Guard, unguarded
 from holdfast.store import Store
 
@@ -34,7 +36,8 @@ LOOP_CONNECTIONS = 20
 DRAINED = Released("drain")
 
 
-@dataclass(slots=True)
+# Compared by identity: a lost claim may still run beside the next claim of the same job.
+@dataclass(slots=True, eq=False)
 class InFlight:
     """A claimed job in this process, waiting or running."""
 
@@ -48,10 +51,23 @@ class InFlight:
     ran_seconds: float | None = None
     # The outcome that the running stage has recorded itself.
     completion: Completion | None = None
+    # The task of an asynchronous handler.
+    task: asyncio.Task[None] | None = None
 
     @property
     def claim_id(self) -> ClaimId:
         return self.job.claim_id
+
+    def interrupt(self, *, lease_lost: bool = False) -> None:
+        """Ask the handler to stop. An asynchronous one gets CancelledError at its next await."""
+        is_first = not self.token.is_set
+        self.token.set(lease_lost=lease_lost)
+        # Read once: the task may end meanwhile.
+        task = self.task
+        if is_first and task is not None:
+            # A closed loop has no task left to cancel.
+            with suppress(RuntimeError):
+                task.get_loop().call_soon_threadsafe(task.cancel)
 
 
 class ExecutorPool:
@@ -70,7 +86,9 @@ class ExecutorPool:
         tracing: Tracing | None = None,
         guard: Guard = unguarded,
         guard_executor: Guard = unguarded,
+        isolation: IsolationHost | None = None,
     ) -> None:
+        self.isolation = isolation
         self.store = store
         self.find_extension = find_extension
         self.tracing = tracing
@@ -80,6 +98,8 @@ class ExecutorPool:
         self.rng = rng
         self.finished = finished
         self.has_capacity = has_capacity
+        # Whether the worker waits for capacity; has_capacity is called once for each time.
+        self.wants_capacity = False
         # A plain flag, because a signal handler sets it: an event has a lock.
         self.closing = False
         # The outcome of claims that still wait here when the worker drains.
@@ -90,10 +110,9 @@ class ExecutorPool:
         # would cost more than running a small job.
         self._waiting: TenantQueue[InFlight] = TenantQueue()
         self._tokens: SimpleQueue[bool] = SimpleQueue()
-        # Dicts instead of counters, because increments from two threads can be lost. Keyed by
-        # claim, because a lost claim may still run beside the next claim of the same job.
-        self._running: dict[ClaimId, InFlight] = {}
-        self._on_loop: dict[ClaimId, InFlight] = {}
+        # Dicts instead of counters, because increments from two threads can be lost.
+        self._running: dict[InFlight, bool] = {}
+        self._on_loop: dict[InFlight, bool] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._names = itertools.count(1)
@@ -118,16 +137,17 @@ class ExecutorPool:
 
     def take(self, claims: list[InFlight]) -> None:
         """Execute these as soon as a thread is free."""
-        synchronous = 0
+        synchronous: list[tuple[str, InFlight]] = []
         for item in claims:
             assert item.execution is not None
-            if item.execution.stage.is_async and self._loop is not None:
-                self._on_loop[item.claim_id] = item
+            stage = item.execution.stage
+            if stage.is_async and not stage.is_isolated and self._loop is not None:
+                self._on_loop[item] = True
                 self._loop.call_soon_threadsafe(self._spawn, item)
             else:
-                self._waiting.put(item.job.org_id, item)
-                synchronous += 1
-        for _ in range(min(synchronous, self.concurrency)):
+                synchronous.append((item.job.org_id, item))
+        self._waiting.put_all(synchronous)
+        for _ in range(min(len(synchronous), self.concurrency)):
             self._tokens.put(True)
 
     def free_slots(self, limit: int, *, latecomers: int = 0) -> int:
@@ -168,16 +188,16 @@ class ExecutorPool:
                 self.finished(claim, self.unreached)
                 continue
             assert claim.execution is not None
-            self._running[claim.claim_id] = claim
+            self._running[claim] = True
             claim.started_at = began = time.monotonic()
-            context = self._context(claim)
+            context = self._context(claim, claim.execution)
             try:
-                ended = execute(context, claim.execution, self.rng, self.tracing)
+                ended = self._execute(context, claim.execution)
             except BaseException as exc:
                 ended = context.completion.ended(self._outcome_of_error(claim, exc))
             claim.ran_seconds = time.monotonic() - began
             self._observe(claim.ran_seconds)
-            if self._running.pop(claim.claim_id, None) is None:
+            if not self._running.pop(claim, False):
                 # The lease renewer has abandoned this thread and started another.
                 return
             claim.started_at = claim.completion = None
@@ -185,8 +205,20 @@ class ExecutorPool:
             # A waiting thread must not keep references to the last job.
             del claim, context, ended
 
-    def _context(self, claim: InFlight) -> Context:
-        context = Context(claim.job, self.store, claim.token, find_extension=self.find_extension)
+    def _execute(self, context: Context, execution: Execution) -> Ended:
+        if execution.stage.is_isolated and self.isolation is not None:
+            return self.isolation.execute(context, execution, self.rng, self.tracing)
+        return execute(context, execution, self.rng, self.tracing)
+
+    def _context(self, claim: InFlight, execution: Execution) -> Context:
+        context = Context(
+            claim.job,
+            self.store,
+            claim.token,
+            execution.handler,
+            execution.categories,
+            find_extension=self.find_extension,
+        )
         claim.completion = context.completion
         return context
 
@@ -204,7 +236,12 @@ class ExecutorPool:
 
     def _observe(self, seconds: float) -> None:
         self.mean_seconds += 0.1 * (seconds - self.mean_seconds)
-        if len(self._waiting) * 2 <= self._ahead:
+        if self.wants_capacity and self._waiting.size * 2 <= self._ahead:
+            self._report_capacity()
+
+    def _report_capacity(self) -> None:
+        if self.wants_capacity:
+            self.wants_capacity = False
             self.has_capacity()
 
     def abandon(self, claim: InFlight) -> bool:
@@ -212,7 +249,7 @@ class ExecutorPool:
 
         False if the thread has just finished: removing the claim decides who ends it.
         """
-        if self._running.pop(claim.claim_id, None) is None:
+        if not self._running.pop(claim, False):
             return False
         claim.token.set()
         self._add_thread()
@@ -220,7 +257,7 @@ class ExecutorPool:
 
     def _spawn(self, claim: InFlight) -> None:
         assert self._loop is not None
-        task = self._loop.create_task(self._run_async(claim))
+        task = claim.task = self._loop.create_task(self._run_async(claim))
         # The event loop keeps only a weak reference to a task.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -231,15 +268,15 @@ class ExecutorPool:
             ended: Ended = self.unreached
         else:
             claim.started_at = began = time.monotonic()
-            context = self._context(claim)
+            context = self._context(claim, claim.execution)
             try:
                 ended = await execute_async(context, claim.execution, self.rng, self.tracing)
             except BaseException as exc:
                 ended = context.completion.ended(self._outcome_of_error(claim, exc))
             claim.ran_seconds = time.monotonic() - began
-        claim.started_at = claim.completion = None
-        self._on_loop.pop(claim.claim_id, None)
-        self.has_capacity()
+        claim.started_at = claim.completion = claim.task = None
+        self._on_loop.pop(claim, None)
+        self._report_capacity()
         self.finished(claim, ended)
 
     def release_waiting(self) -> None:

@@ -48,6 +48,9 @@ class Fetcher(Protocol):
     def take(self, wanted: int) -> list[Claimed]:
         """Claim up to *wanted* jobs."""
 
+    def is_limited(self, queue: str) -> bool:
+        """Whether the end of a job of *queue* may free capacity for another."""
+
     def take_dead_lettered(self) -> list[Settled]:
         """Jobs that were dead-lettered instead of claimed since the last call."""
 
@@ -84,7 +87,7 @@ class FairFetcher:
 
     def is_limited(self, queue: str) -> bool:
         """Whether the end of a job of *queue* may free capacity for another."""
-        return self._rules is not None and self._rules.is_limited(queue, self._rules.keys)
+        return self._rules is not None and self._rules.may_free_capacity(queue)
 
     def hear(self) -> None:
         self._look_at = 0.0

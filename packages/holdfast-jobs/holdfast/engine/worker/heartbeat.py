@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import metadata
+from operator import attrgetter
 
 from holdfast.clock import ms, read_instant
 from holdfast.document import decode, encode
@@ -100,16 +101,18 @@ class Heartbeat:
         if self._is_started:
             self._thread.join(timeout=2.0)
 
-    def observe(self, claim: InFlight) -> None:
-        """Record how long a claim has lasted."""
-        seconds = time.monotonic() - claim.claimed_at
+    def observe(self, claims: Collection[InFlight]) -> None:
+        """Record how long the oldest of these claims has lasted."""
+        if not claims:
+            return
+        oldest = min(claims, key=attrgetter("claimed_at"))
+        seconds = time.monotonic() - oldest.claimed_at
         if seconds > self._longest[0]:
-            self._longest = seconds, claim.job.job_type
+            self._longest = seconds, oldest.job.job_type
 
     def send(self) -> None:
         """Write the row of this worker."""
-        for claim in list(self.in_flight.values()):
-            self.observe(claim)
+        self.observe(list(self.in_flight.values()))
         longest, longest_type = self._longest
         backlog = self.backlog()
         row = {

@@ -75,7 +75,7 @@ class LeaseRenewer:
         """Abandon threads whose handler exceeded its timeout; a thread cannot be stopped."""
         for claim in list(self.in_flight.values()):
             stage = None if claim.execution is None else claim.execution.stage
-            if stage is None or stage.timeout is None or stage.is_async:
+            if stage is None or stage.timeout is None or stage.is_async or stage.is_isolated:
                 continue
             # Read once: the thread may finish meanwhile.
             started_at = claim.started_at
@@ -111,15 +111,15 @@ class LeaseRenewer:
             if claim.claim_id in renewed.lease_held:
                 claim.renewed_at = now
                 if claim.claim_id in renewed.cancel_requested:
-                    claim.token.set()
+                    claim.interrupt()
             else:
-                claim.token.set(lease_lost=True)
+                claim.interrupt(lease_lost=True)
 
     def _stop_unrenewed(self, now: float) -> None:
         """Stop handlers shortly before an unrenewed lease ends."""
         for claim in self._open_claims():
             if now - claim.renewed_at >= self.settings.lease_seconds * 0.9:
-                claim.token.set(lease_lost=True)
+                claim.interrupt(lease_lost=True)
 
     def _open_claims(self) -> list[InFlight]:
         """Claims that still have a lease. A handler may run on after it has completed its job."""
@@ -143,7 +143,7 @@ class LeaseRenewer:
             return
         for claim in long:
             if claim.claim_id in wanted:
-                claim.token.set()
+                claim.interrupt()
 
 
 def _find_canceled(store: Store, jobs: Sequence[Claimed]) -> frozenset[ClaimId]:

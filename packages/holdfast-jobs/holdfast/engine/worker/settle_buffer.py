@@ -51,7 +51,7 @@ class SettleBuffer:
         actor: Actor,
         limit: int,
         more_soon: Callable[[], bool],
-        settled: Callable[[InFlight, Settled], None],
+        settled: Callable[[Sequence[tuple[InFlight, Settled]]], None],
         changed: Callable[[str, str], None],
         stores: StoresOf | None = None,
         guard: Guard = unguarded,
@@ -70,6 +70,7 @@ class SettleBuffer:
         self._progress_at = time.monotonic()
         self._settled_at: float | None = None
         self._news = threading.Event()
+        self._is_idle = True
         self._closing = False
         run = guard(self._run)
         self._thread = threading.Thread(target=run, name="holdfast-settle-buffer", daemon=True)
@@ -86,7 +87,8 @@ class SettleBuffer:
         if not self._done and not self._writing:
             self._progress_at = now
         self._done.append((claim, ended, now))
-        if not self._news.is_set():
+        if self._is_idle:
+            self._is_idle = False
             self._news.set()
 
     def close(self) -> None:
@@ -128,7 +130,10 @@ class SettleBuffer:
 
     def _run(self) -> None:
         while True:
-            self._news.wait()
+            self._is_idle = True
+            # Again after the flag: an outcome that arrived before it woke nothing.
+            if not self._done:
+                self._news.wait()
             self._news.clear()
             closing = self._closing
             while self._done:
@@ -182,8 +187,7 @@ class SettleBuffer:
                 pause = min(pause * 2, 10.0)
         self._writing = []
         self._progress_at = self._settled_at = time.monotonic()
-        for (claim, _, _), result in zip(group, settled, strict=True):
-            self.settled(claim, result)
+        self.settled([(claim, one) for (claim, _, _), one in zip(group, settled, strict=True)])
 
 
 def settle_bisecting(
@@ -242,4 +246,5 @@ def _event(settled: Settled, outcome: Outcome, seconds: float | None) -> JobSett
         fault.error_class if fault else None,
         seconds,
         bool(fault and fault.pages_operator and isinstance(outcome, Dead)),
+        str(fault.context["remedy"]) if fault and "remedy" in fault.context else None,
     )

@@ -38,6 +38,12 @@ class Child:
     pause: float
 
 
+def start_process(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start one process that the caller watches itself."""
+    # A session of its own: the terminal would signal both, and the second signal stops at once.
+    return subprocess.Popen(command, start_new_session=True)  # noqa: S603
+
+
 class Supervisor:
     """Keeps *processes* children running until it is stopped by a signal.
 
@@ -66,7 +72,8 @@ class Supervisor:
         """Supervise until a signal arrives; return the exit code."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
-        self.children = [self._start(place, FIRST_PAUSE) for place in range(self.processes)]
+        for place in range(self.processes):
+            self._start(place, FIRST_PAUSE)
         while self.children:
             time.sleep(0.05)
             for child in list(self.children):
@@ -76,11 +83,15 @@ class Supervisor:
                     self._reap(child, code)
         return 0 if self._signals < 2 else 1
 
-    def _start(self, place: int, pause: float) -> Child:
+    def _start(self, place: int, pause: float) -> None:
         worker_id = self._ids.new()
         command = list(self.command(worker_id, place))
         process = subprocess.Popen(command, start_new_session=True)  # noqa: S603
-        return Child(place, worker_id, process, time.monotonic(), pause)
+        child = Child(place, worker_id, process, time.monotonic(), pause)
+        self.children.append(child)
+        if self._signals:
+            # The signal arrived while the child started, and was not forwarded to it.
+            self._stop(child)
 
     def _reap(self, child: Child, code: int) -> None:
         """Rescue a dead child's jobs and, unless stopping, start another child."""
@@ -94,7 +105,7 @@ class Supervisor:
         pause = FIRST_PAUSE if steady or code == RECYCLE else child.pause
         time.sleep(pause)
         if not self._signals:
-            self.children.append(self._start(child.place, min(pause * 2, LONGEST_PAUSE)))
+            self._start(child.place, min(pause * 2, LONGEST_PAUSE))
 
     def _rescue(self, worker_id: str) -> None:
         # The process has certainly ended, so there is no lease to wait for.
@@ -111,5 +122,8 @@ class Supervisor:
         """Drain the children on the first signal, stop them on the second, kill on the third."""
         self._signals += 1
         for child in self.children:
-            if child.process.poll() is None:
-                child.process.send_signal(signal.SIGKILL if self._signals > 2 else signal.SIGTERM)
+            self._stop(child)
+
+    def _stop(self, child: Child) -> None:
+        if child.process.poll() is None:
+            child.process.send_signal(signal.SIGKILL if self._signals > 2 else signal.SIGTERM)

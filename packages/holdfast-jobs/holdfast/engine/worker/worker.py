@@ -11,36 +11,47 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from queue import SimpleQueue
 
-from holdfast.clock import ms, read_instant
+from holdfast.clock import ms
 from holdfast.config import Settings
 from holdfast.engine.claim import read_clock
 from holdfast.engine.completion import Ended
 from holdfast.engine.context import CancelToken, Context, FindExtension, no_extension
 from holdfast.engine.execute import Execution, execute, name_stage, resolve
 from holdfast.engine.handler import Registry
-from holdfast.engine.job import QUEUES, Actor, ActorType, Claimed, ClaimId, Outcome, Released
+from holdfast.engine.job import (
+    QUEUES,
+    Actor,
+    ActorType,
+    Advanced,
+    Claimed,
+    ClaimId,
+    Released,
+)
 from holdfast.engine.maintenance import run_maintenance as run_maintenance
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.request import DRIFT
 from holdfast.engine.retention import check_retention
-from holdfast.engine.settle import Settled, verb_of
+from holdfast.engine.settle import VERBS, Settled
 from holdfast.engine.tracing import Tracing
 from holdfast.engine.worker.executor_pool import DRAINED, ExecutorPool, InFlight
 from holdfast.engine.worker.fetcher import FairFetcher, Fetcher
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.housekeeping import Chore, Housekeeping, chores_of
+from holdfast.engine.worker.isolation import IsolationHost
 from holdfast.engine.worker.lease_renewer import LeaseRenewer
+from holdfast.engine.worker.recycling import Recycling
 from holdfast.engine.worker.settle_buffer import SettleBuffer, events_of
 from holdfast.engine.worker.watchdog import Watchdog
 from holdfast.errors import StoreBusy, StoreDown, StoreError
 from holdfast.event import Events, JobStarted, LeaseWasLost, WorkerChanged
 from holdfast.ids import IdSource
 from holdfast.store import Store, WakeUp
+from holdfast.store.store import AWAITING, ENDED
 
 CLOCK_LOOK_SECONDS = 60.0
 # Extra claims after a notification, so that new jobs are claimed before a thread becomes free.
@@ -71,6 +82,9 @@ class Worker:
         find_extension: FindExtension = no_extension,
         tracing: Tracing | None = None,
         fetcher: Fetcher | None = None,
+        reopen: Callable[[], Store] | None = None,
+        max_jobs: int | None = None,
+        max_memory_bytes: int | None = None,
     ) -> None:
         check_retention(settings.retention, registry.categories.values())
         self.store = store
@@ -85,6 +99,9 @@ class Worker:
         self.find_extension = find_extension
         self.tracing = tracing
         self.must_recycle = self.is_draining = self.stop_requested = False
+        # Why the worker does not claim jobs; None if it does.
+        self._unready: str | None = "starting"
+        self._recycling = Recycling(max_jobs, max_memory_bytes)
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.outcomes: Counter[str] = Counter()
         self._actor = Actor(ActorType.SYSTEM, self.id)
@@ -92,11 +109,11 @@ class Worker:
         self._fetcher = fetcher or FairFetcher(
             store, queues=self.queues, worker_id=self.id, lease_ms=ms(settings.lease_seconds)
         )
+        self._isolation = IsolationHost(registry, reopen, find_extension, patience=self._patience)
         self._in_flight: dict[ClaimId, InFlight] = {}
         self._draining = threading.Event()
         self._stopping = threading.Event()
         self._wake: WakeUp | None = None
-        self._wants_capacity = False
         # Renewal that stalls for two leases is a failure.
         self._watchdog = Watchdog(
             stall_seconds=max(STALL_SECONDS, 2 * settings.lease_seconds),
@@ -124,11 +141,12 @@ class Worker:
             async_concurrency=async_concurrency,
             rng=self.rng,
             finished=self._settle_buffer.put,
-            has_capacity=self._has_capacity,
+            has_capacity=self._poke,
             find_extension=self.find_extension,
             tracing=self.tracing,
             guard=self._watchdog.guard_loop,
             guard_executor=self._watchdog.guard_executor,
+            isolation=self._isolation,
         )
         self._lease_renewer = LeaseRenewer(
             store,
@@ -136,7 +154,7 @@ class Worker:
             self._in_flight,
             settings=settings,
             rng=self.rng,
-            recycle=self._recycle,
+            recycle=lambda stuck: self._recycle(f"{stuck} handlers ignore their timeout"),
             guard=self._watchdog.guard,
         )
         self._heartbeat = Heartbeat(
@@ -169,13 +187,16 @@ class Worker:
                 self._emit(settled, seconds)
                 outcomes[_outcome_name(settled)] += 1
                 going = settled.next_claim
+        self._isolation.close()
         return PassCounts(Counter(claimed=len(claimed)), outcomes)
 
     def _run_inline(self, job: Claimed) -> Ended:
-        planned = self._resolve(job)
+        planned = resolve(job, self.registry, self.store.clock, patience=self._patience)
         if not isinstance(planned, Execution):
             return planned
         context = Context(job, self.store, CancelToken(), find_extension=self.find_extension)
+        if planned.stage.is_isolated:
+            return self._isolation.execute(context, planned, self.rng, self.tracing)
         return execute(context, planned, self.rng, self.tracing)
 
     # -- the loop
@@ -188,6 +209,8 @@ class Worker:
         """
         stages = (stage for handler in self.registry for stage in handler.stages)
         with_loop = any(stage.is_async for stage in stages)
+        if self._isolation.is_needed and self.store.is_shareable:
+            self._isolation.start()
         chores = [*chores_of(self.store, self.settings, self.events), *self.registry.chores]
         sized = self.store.sized_for(
             handlers=self._executor_pool.connections(with_loop=with_loop),
@@ -197,7 +220,7 @@ class Worker:
             return self._run(chores, with_loop=with_loop, until_idle=until_idle)
 
     def _run(self, chores: Sequence[Chore], *, with_loop: bool, until_idle: bool) -> PassCounts:
-        self._wake = self.store.wake_up(self.queues)
+        self._wake = self.store.wake_up((*self.queues, AWAITING))
         self._change("started", ",".join(self.queues))
         self._executor_pool.start(with_loop=with_loop)
         self._settle_buffer.start()
@@ -224,6 +247,11 @@ class Worker:
     def failure(self) -> str | None:
         """The thread of this worker that died or stalled, if any."""
         return self._watchdog.failure
+
+    @property
+    def unready(self) -> str | None:
+        """Why the worker claims no jobs: starting, draining or store_down; None if it does."""
+        return "draining" if self.is_draining else self._unready
 
     def drain(self, outcome: Released = DRAINED) -> None:
         """Claim nothing more, release jobs that have not started, finish the others.
@@ -262,6 +290,10 @@ class Worker:
         pause = 0.1
         while not self.is_draining and not self._fetcher.is_over:
             self._watchdog.check()
+            reason = self._recycling.reason(sum(self.outcomes.values()))
+            if reason is not None:
+                self._recycle(reason)
+                return
             wanted = self._wait_for_capacity()
             if wanted <= 0:
                 continue
@@ -274,9 +306,11 @@ class Worker:
             try:
                 claimed = self._claim(wanted)
                 self._watchdog.note_answer()
+                self._unready = None
                 self._heartbeat.start()
                 pause = 0.1
             except (StoreDown, StoreBusy) as exc:
+                self._unready = "store_down"
                 self._change("store_down", str(exc))
                 self.store.clock.wait(self._draining, pause)
                 pause = min(pause * 2, 10.0)
@@ -295,7 +329,7 @@ class Worker:
         """How many claims the executor pool can use, now or after one of its threads is free."""
         assert self._wake is not None
         # Set before reading, or a thread that becomes free in between would not wake this one.
-        self._wants_capacity = True
+        self._executor_pool.wants_capacity = True
         wanted = self._executor_pool.free_slots(self.settings.claim_limit)
         # The timeout is for threads that are stuck.
         if self._wake.pause(0.0 if wanted else 0.5):
@@ -303,13 +337,8 @@ class Worker:
             wanted = self._executor_pool.free_slots(
                 self.settings.claim_limit, latecomers=LATECOMERS
             )
-        self._wants_capacity = False
+        self._executor_pool.wants_capacity = False
         return wanted
-
-    def _has_capacity(self) -> None:
-        if self._wants_capacity:
-            self._wants_capacity = False
-            self._poke()
 
     def _poke(self) -> None:
         # Read once: the worker may end meanwhile.
@@ -320,7 +349,10 @@ class Worker:
     def _claim(self, wanted: int) -> list[Claimed]:
         if self._clock_drifts():
             return []
-        found = [name_stage(job, self.registry) for job in self._fetcher.take(wanted)]
+        found = [
+            job if job.stage else name_stage(job, self.registry)
+            for job in self._fetcher.take(wanted)
+        ]
         for settled in self._fetcher.take_dead_lettered():
             self._emit(settled, None)
         if self.events.subscribers:
@@ -342,16 +374,16 @@ class Worker:
 
     def _take(self, claimed: Sequence[Claimed]) -> None:
         now = time.monotonic()
-        taken = [InFlight(job, CancelToken(), now, now) for job in claimed]
-        for claim in taken:
-            self._in_flight[claim.claim_id] = claim
-        self._begin(taken)
+        taken = {job.claim_id: InFlight(job, CancelToken(), now, now) for job in claimed}
+        self._in_flight |= taken
+        self._begin(taken.values())
 
-    def _begin(self, taken: Sequence[InFlight]) -> None:
+    def _begin(self, taken: Iterable[InFlight]) -> None:
         """Hand claims to the executor pool, or settle those that cannot run."""
         planned = []
+        registry, clock, patience = self.registry, self.store.clock, self._patience
         for claim in taken:
-            found = self._resolve(claim.job)
+            found = resolve(claim.job, registry, clock, patience=patience)
             if isinstance(found, Execution):
                 claim.execution = found
                 planned.append(claim)
@@ -359,29 +391,25 @@ class Worker:
                 self._settle_buffer.put(claim, found)
         self._executor_pool.take(planned)
 
-    def _resolve(self, job: Claimed) -> Execution | Outcome:
-        waited = timedelta(0)
-        if job.job_type not in self.registry:
-            waited = self.store.clock.now() - read_instant(job.created_at)
-        return resolve(job, self.registry, waited=waited, patience=self._patience)
-
-    def _on_settled(self, claim: InFlight, settled: Settled) -> None:
-        self.outcomes[_outcome_name(settled)] += 1
-        self._heartbeat.observe(claim)
-        self._emit(settled, claim.ran_seconds)
-        going = settled.next_claim
-        if going is None:
-            self._in_flight.pop(claim.claim_id, None)
-            self._free(claim.job.queue)
-        else:
-            claim.job, claim.ran_seconds = going, None
-            self._begin([claim])
-
-    def _free(self, queue: str) -> None:
-        """A job under a limit has ended: wake workers so that one can claim the next."""
-        if isinstance(self._fetcher, FairFetcher) and self._fetcher.is_limited(queue):
-            self.store.announce([queue])
-            self._poke()
+    def _on_settled(self, group: Sequence[tuple[InFlight, Settled]]) -> None:
+        self._heartbeat.observe([claim for claim, _ in group])
+        for claim, settled in group:
+            self.outcomes[_outcome_name(settled)] += 1
+            if self.events.subscribers:
+                self._emit(settled, claim.ran_seconds)
+            going = settled.next_claim if type(settled.outcome) is Advanced else None
+            if going is not None:
+                claim.job, claim.ran_seconds = going, None
+                self._begin([claim])
+                continue
+            self._in_flight.pop(claim.job.claim_id, None)
+            if self._fetcher.is_limited(claim.job.queue):
+                # Another worker can claim the next job under this limit.
+                self.store.announce([claim.job.queue])
+                self._poke()
+        wake = self._wake
+        if wake is not None and wake.awaited_until > time.monotonic():
+            self.store.announce([ENDED])
 
     def _emit(self, settled: Settled, seconds: float | None) -> None:
         if not self.events.subscribers:
@@ -403,10 +431,10 @@ class Worker:
         # The thread that follows orders may be the one that died.
         self._poke()
 
-    def _recycle(self, stuck: int) -> None:
-        """Too many handlers ignore their timeout: drain, so that the supervisor restarts it."""
+    def _recycle(self, reason: str) -> None:
+        """Drain, so that the supervisor restarts the worker."""
         self.must_recycle = True
-        self._change("recycling", f"{stuck} handlers ignore their timeout")
+        self._change("recycling", reason)
         self.drain()
 
     def _finish(self, housekeeping: Housekeeping) -> None:
@@ -436,6 +464,7 @@ class Worker:
         # After the settle buffer, which may still start a next stage on the loop.
         with suppress(RuntimeError):
             self._executor_pool.close()
+        self._isolation.close()
         self._orders.put(None)
         if self._wake is not None:
             wake, self._wake = self._wake, None
@@ -446,4 +475,4 @@ class Worker:
 
 
 def _outcome_name(settled: Settled) -> str:
-    return verb_of(settled.outcome) if settled.lease_held else "lease_lost"
+    return VERBS[type(settled.outcome)] if settled.lease_held else "lease_lost"

@@ -1,0 +1,4 @@
+"""Holdfast in Django: a backend of ``django.tasks``, a command and read-only admin pages.
+
+Add ``holdfast.contrib.django`` to INSTALLED_APPS.
+"""
