@@ -20,18 +20,19 @@ class ActorType(StrEnum):
 class Role(StrEnum):
     """The role of an operator.
 
-    A member reads and cancels the jobs of a tenant. An operator also recovers failed work. An admin
-    also makes changes that affect every tenant.
+    A viewer only reads. A member reads and cancels the jobs of a tenant. An operator also recovers
+    failed work. An admin also makes changes that affect every tenant.
     """
 
     ADMIN = "admin"
     OPERATOR = "operator"
     MEMBER = "member"
+    VIEWER = "viewer"
 
     @property
     def rank(self) -> int:
         """The rank of the role: a higher rank includes the permissions of the lower ones."""
-        return (Role.MEMBER, Role.OPERATOR, Role.ADMIN).index(self)
+        return (Role.VIEWER, Role.MEMBER, Role.OPERATOR, Role.ADMIN).index(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -88,8 +88,18 @@ def _has_plain_keys(value: object) -> bool:
     return True
 
 
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+
+
 def decode(text: str) -> Any:
     """The value of a stored document."""
+    # The C scanner alone takes 0.7 us for a small document, json.loads 1.7.
+    try:
+        value, end = _scan(text, 0)
+        if end == len(text):
+            return value
+    except StopIteration:
+        pass
     return json.loads(text)
 
 

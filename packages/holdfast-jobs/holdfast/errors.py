@@ -205,6 +205,8 @@ class StoreBusy(StoreError):
 class StoreDown(StoreError):
     """The database cannot be reached. PostgreSQL was tried for 15 seconds. Retry later."""
 
+    is_permanent = False  # Whether a repetition cannot help: the database does not exist.
+
 
 class RuleBroken(StoreError):
     """A constraint or trigger rejected the write; *rule* is its name. Look up the rule in the
@@ -271,7 +273,7 @@ class Transient(Failure):
 
 
 class NetworkTimeout(Transient):
-    """A DNS lookup, connection, read or write timed out, or the connection was reset.
+    """A connection failed: DNS, refused, reset, TLS handshake, or a timeout.
 
     Fault: the network or the remote service. Remedy: check the remote service if it persists.
     """
@@ -290,7 +292,7 @@ class RateLimited(Transient):
 
 
 class UpstreamDown(Transient):
-    """The remote service is unavailable: HTTP 502, 503 or 504.
+    """The remote service is unavailable: HTTP 425, 502, 503 or 504, or a temporary SMTP reply.
 
     Fault: the remote service. Remedy: wait.
     """
@@ -420,7 +422,7 @@ class RuleViolated(Permanent):
 
 
 class ConfigInvalid(Permanent):
-    """The deployment is misconfigured, a quota is exhausted, or a database permission is missing.
+    """The deployment is misconfigured: a certificate, a quota or a database permission.
 
     Fault: the deployment. Remedy: correct the configuration or the quota; for a table: `holdfast
     grant TABLE`.
@@ -433,7 +435,7 @@ class ConfigInvalid(Permanent):
 class Defect(Permanent):
     """The handler raised an unclassified exception. It is treated as a bug.
 
-    Fault: the handler. Remedy: read `last_stack`, fix the bug, deploy.
+    Fault: the handler. Remedy: read `last_stack`, fix the bug, deploy; or declare `retry_on=`.
     """
 
     error_class = "DEFECT"

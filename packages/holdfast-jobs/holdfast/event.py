@@ -54,6 +54,8 @@ class JobSettled:
     error_class: str | None = None
     seconds: float | None = None
     pages_operator: bool = False
+    # The line of code that changes how the exception is classified.
+    remedy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

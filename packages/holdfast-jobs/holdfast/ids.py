@@ -6,6 +6,7 @@ import random
 import re
 import threading
 import uuid
+from functools import lru_cache
 from typing import NewType
 
 from holdfast.clock import Clock, SystemClock
@@ -22,6 +23,11 @@ _STEP_BITS = 60
 _LOW_MASK = (1 << 62) - 1
 _LAST_MS = (1 << 48) - 1
 _TEXT = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+# The ids of names, as in RFC 9562. Both texts are part of stored ids and never change.
+_NAMES = uuid.UUID("0198c0de-7000-7000-8000-6e616d656473")
+_NAMED = re.compile(r"name:[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class MalformedId(HoldfastError, ValueError):
@@ -75,14 +81,22 @@ def shift(uuid7: str, by_ms: int) -> str:
 
 
 def read_uuid(value: object) -> str:
-    """The canonical text of a UUID. Raises MalformedId for anything else."""
+    """The canonical text of a UUID, or of a name like ``name:acme``. Raises MalformedId."""
     if isinstance(value, uuid.UUID):
         return str(value)
     # Only one text form: UUID() accepts braces, blanks and underscores, and SQLite would treat two
     # texts of one id as two tenants.
     if isinstance(value, str) and _TEXT.fullmatch(value):
         return value.lower()
+    if isinstance(value, str) and _NAMED.fullmatch(value):
+        return named_id(value)
     raise MalformedId("must be a UUID, for example 0198c0de-7000-7000-8000-000000000001")
+
+
+@lru_cache(maxsize=1_000)
+def named_id(name: str) -> str:
+    """The id of a tenant or project that has a name instead: the same name, the same id."""
+    return str(uuid.uuid5(_NAMES, name))
 
 
 def uuid_argument(name: str, value: object) -> str:

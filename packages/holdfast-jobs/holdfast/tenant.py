@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 
-def with_default_org(settings: Settings) -> Settings:
-    """Add a default tenant to the settings of an embedded database."""
-    if settings.db.startswith("sqlite"):
+def with_default_org(settings: Settings, *, always: bool = False) -> Settings:
+    """Add a default tenant to the settings of an embedded database, or with *always* of any."""
+    if always or settings.db.startswith("sqlite"):
         return replace(settings, default_org=settings.default_org or DEFAULT_ORG)
     is_built_in = settings.default_org == DEFAULT_ORG
     return replace(settings, default_org=None) if is_built_in else settings

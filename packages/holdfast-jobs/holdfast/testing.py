@@ -8,11 +8,14 @@
         assert outbox == ["ada"]
 
 Override the ``holdfast_target`` fixture to return your Holdfast. Each test gets a fresh in-memory
-database and a clock that moves only when the test advances it.
+database and a clock that moves only when the test advances it. To test on the application's own
+test database, override ``holdfast_database`` or call ``holdfast_app.use(…)`` with its session,
+connection, engine or URL.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +28,14 @@ from typing import Any
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.clock import FakeClock
+from holdfast.clock import FakeClock, read_instant
 from holdfast.engine.bounded_run import perform_run
 from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.job import QUEUES, Job, State
+from holdfast.engine.job import Job, State
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.run_log import RunReport, Trigger, TriggerKind
+from holdfast.engine.schedule.dispatcher import dispatch_once
+from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.worker import fetcher, settle_buffer
 from holdfast.engine.worker import worker as working
 from holdfast.engine.worker.worker import Worker, run_maintenance
@@ -39,6 +44,7 @@ from holdfast.store import Statements, open_store
 from holdfast.testing_channels import ChannelConformance as ChannelConformance
 from holdfast.testing_channels import Fault as Fault
 from holdfast.testing_faults import OUTBOX_POINTS, inject, kits_of
+from holdfast.testing_store import open_for_tests
 
 SQL = Statements("holdfast.engine", "testing.sql")
 
@@ -66,13 +72,29 @@ class HoldfastApp:
         hf.rng = random.Random(7)
         hf.ids = IdSource(self.clock, hf.rng)
         hf.use_store(open_store("sqlite:", clock=self.clock))
-        self._points: dict[str, int] = {}
+        self._hint = hf.callers.hint
+        hf.callers.hint = _HINT
 
     def close(self) -> None:
         self.hf.close()
         hf = self.hf
+        hf.callers.hint = self._hint
         hf.settings, hf.clock, hf.rng, hf.ids, hf.events, hf._store, hf._inline = self._before
         self._folder.cleanup()
+
+    def use(self, database: Any) -> None:
+        """Use a test database of the application in place of the one in memory.
+
+        *database* is a SQLAlchemy session or connection, the connection of Django, sqlite3 or
+        psycopg, an engine, or a URL. On a session or connection everything happens in its open
+        transaction: jobs that it enqueued with ``conn=`` are seen, and its rollback removes them.
+        An engine or URL is for tests that commit. Missing tables are created. Raises ConfigError
+        unless the name says that it is for tests, or if a worker uses it.
+        """
+        store = open_for_tests(database, self.clock)
+        self.hf.close()
+        self.hf.settings = replace(self.hf.settings, db=store.url)
+        self.hf.use_store(store)
 
     def manual(self) -> None:
         """Jobs wait until :meth:`drain` or :meth:`run`. This is the default."""
@@ -82,8 +104,10 @@ class HoldfastApp:
         """Jobs run at once, inside the call that enqueues them."""
         self.hf._inline = self.drain
 
-    def drain(self, *, queues: Sequence[str] = QUEUES, with_delays: bool = False) -> PassCounts:
-        """Run all due jobs; *with_delays* also advances the clock past retries and snoozes."""
+    def drain(
+        self, *, queues: Sequence[str] | None = None, with_delays: bool = False
+    ) -> PassCounts:
+        """Run all due jobs of every queue; *with_delays* also moves past retries and snoozes."""
         total = PassCounts()
         while True:
             done = self.run(queues=queues)
@@ -93,19 +117,42 @@ class HoldfastApp:
             if not with_delays or not self._move_to_next():
                 return total
 
-    def run(self, limit: int = 100, *, queues: Sequence[str] = QUEUES) -> PassCounts:
+    def run(self, limit: int = 100, *, queues: Sequence[str] | None = None) -> PassCounts:
         """Run one worker pass: claim up to *limit* due jobs, execute and settle them."""
         return self._worker(queues).run_once(limit)
 
-    def _worker(self, queues: Sequence[str]) -> Worker:
-        return self.hf.worker(queues=queues)
+    def _worker(self, queues: Sequence[str] | None) -> Worker:
+        return self.hf.worker(queues=self.hf.known_queues if queues is None else queues)
 
     def _move_to_next(self) -> bool:
         row = self.hf.store.read(lambda tx: tx.one(SQL.next_due))
         if row["ms"] is None:
             return False
-        self.clock.advance(timedelta(milliseconds=max(1, row["ms"])))
+        self.clock.advance(timedelta(milliseconds=max(1, math.ceil(row["ms"]))))
         return True
+
+    def advance(self, delta: timedelta | None = None, /, **lengths: float) -> PassCounts:
+        """Move the clock and fire every schedule on the way, as in ``advance(hours=2)``.
+
+        The jobs of schedules wait until they are drained, or run at once after :meth:`inline`.
+        """
+        until = self.clock.now() + (timedelta(**lengths) if delta is None else delta)
+        sync_schedules(self.hf)
+        total = PassCounts()
+        for _ in range(_MOST_TICKS):
+            at = self.hf.store.one(SQL.next_tick)["at"]
+            tick = None if at is None else read_instant(at)
+            if tick is None or tick > until:
+                break
+            if tick > self.clock.now():
+                self.clock.advance(tick - self.clock.now())
+            total += dispatch_once(self.hf)
+            if self.hf._inline is not None:
+                self.hf._inline()
+        else:
+            pytest.fail(f"More than {_MOST_TICKS} ticks of schedules; advance in smaller steps.")
+        self.clock.advance(max(timedelta(0), until - self.clock.now()))
+        return total
 
     def run_maintenance(self) -> PassCounts:
         """Run one pass of rescue, pruning and the maintenance of extensions, such as sealing."""
@@ -152,6 +199,8 @@ class HoldfastApp:
         found = self.all_enqueued(job_type, payload=payload, **fields)
         if found:
             pytest.fail(f"Expected no waiting {job_type}; found {[job.payload for job in found]}.")
+
+    assert_not_enqueued = refute_enqueued
 
     def process_job(self, job_type: str, payload: Mapping[str, Any], **options: Any) -> Job:
         """Enqueue one job with its payload as JSON, execute it, and return its final state."""
@@ -219,6 +268,11 @@ class HoldfastApp:
             pytest.fail(f"Nothing reached {point!r}, so nothing crashed after it.")
 
 
+_MOST_TICKS = 10_000
+_HINT = (
+    " This is a test: let Holdfast use the test's database with holdfast_app.use(connection), or"
+    " with the fixture holdfast_database."
+)
 _BY_TIMER = Trigger(TriggerKind.CRON)
 _POINTS: dict[str, tuple[Any, str]] = {
     "claim": (fetcher.FairFetcher, "take"),
@@ -247,8 +301,21 @@ def holdfast_target() -> Holdfast:
 
 
 @pytest.fixture
-def holdfast_app(holdfast_target: Holdfast) -> Iterator[HoldfastApp]:
-    """Your application on an in-memory store, with a clock that the test advances."""
+def holdfast_database() -> Any:
+    """The test database: override this fixture to return your session, connection, engine or URL.
+
+    The default, None, is a new database in memory.
+    """
+    return None
+
+
+@pytest.fixture
+def holdfast_app(holdfast_target: Holdfast, holdfast_database: Any) -> Iterator[HoldfastApp]:
+    """Your application on its test database, with a clock that the test advances."""
     app = HoldfastApp(holdfast_target)
-    yield app
-    app.close()
+    try:
+        if holdfast_database is not None:
+            app.use(holdfast_database)
+        yield app
+    finally:
+        app.close()

@@ -58,11 +58,14 @@ class BatchExtension(Extension):
         "batches": "holdfast_llm.operate.batches:Batches",
         "costs": "holdfast_llm.operate.costs:Costs",
     }
+    console = "holdfast_llm.console:PAGES"
     command_group = "Batch processing"
     commands = {
         "batches": "holdfast_llm.cli.batches:batches",
         "costs": "holdfast_llm.cli.costs:costs",
     }
+
+    api = "holdfast_llm.api:router"
 
     def state_statements(self) -> Sequence[StateStatement]:
         sql = Statements("holdfast_llm.batch", "maintenance.sql")

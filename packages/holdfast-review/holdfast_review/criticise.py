@@ -62,7 +62,7 @@ def make_critic(hf: Holdfast) -> Critic:
     """Build the stage from the settings. Raises ConfigInvalid if they name no model."""
     said = hf.settings.review
     if said.provider is None or said.adapter_kind is None or said.model is None:
-        raise ConfigInvalid("Nobody says which model criticises: [review].", missing="review.model")
+        raise ConfigInvalid("No model is configured: set review.model.", missing="review.model")
     return Critic(hf.batch.service, Route(said.provider, said.adapter_kind, said.model))
 
 

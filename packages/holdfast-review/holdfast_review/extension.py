@@ -27,6 +27,9 @@ class ReviewExtension(Extension):
     runs = REVIEW_RUNS
     command_group = "Applications"
     commands = {"review": "holdfast_review.cli:review"}
+    console = "holdfast_review.console:PAGES"
+
+    api = "holdfast_review.api:router"
 
     def load(self) -> Extension:
         from holdfast_review.reviews import Reviews

@@ -62,3 +62,12 @@ WHERE org_id = :org_id AND changelist_id = :changelist_id
   AND (CAST(:review_version AS integer) IS NULL OR review_version = :review_version)
 ORDER BY review_version DESC
 LIMIT 1;
+
+-- list_reviews :many — crosses tenants unless :org_id is given: reviews, newest first, without text
+SELECT review.org_id, review.review_id, review.changelist_id, review.review_version, review.status,
+       review.finding_count, review.job_id, review.created_at, review.succeeded_at
+FROM holdfast.review AS review
+WHERE review.review_id < :before
+  AND (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
+ORDER BY review.review_id DESC
+LIMIT :limit;

@@ -10,17 +10,17 @@ SQL = Statements("holdfast_review", "verify.sql")
 CHECKS = (
     Check(
         "I14",
-        "A recipient sees each version of a changelist once, in rising order.",
+        "A recipient is notified once per version of a changelist, in increasing order.",
         selects(SQL.find_overtaken, SQL.find_outdated),
     ),
     Check(
         "I19",
-        "A job succeeded when all its required recipients are served.",
+        "A review succeeds only when all required recipients are notified.",
         selects(SQL.find_unserved, SQL.find_uninvited, SQL.find_behind),
     ),
     Check(
         "I29",
-        "A job and all that belongs to it are of one tenant.",
+        "A job and its related rows belong to one tenant.",
         selects(SQL.find_foreign_reviews),
     ),
 )

@@ -31,7 +31,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
 -- find_unserved :many — I19, crosses tenants: a review succeeded without notifying a recipient
 -- Deliveries that the channel turned out to lack after the review succeeded are sent again.
 SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
-       CASE WHEN review.intended_at IS NULL THEN 'it succeeded, and nobody was to be told'
+       CASE WHEN review.intended_at IS NULL THEN 'it succeeded without recipients'
             ELSE 'it succeeded, and the delivery to a required recipient is ' || delivery.state
        END AS detail
 FROM holdfast.review AS review
@@ -49,7 +49,7 @@ WHERE review.status = 'completed'
 
 -- find_uninvited :many — I19, crosses tenants: a delivery to someone who is not a recipient
 SELECT review.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
-       'it tells of a review somebody who is not among its recipients' AS detail
+       'its recipient is not a recipient of the review' AS detail
 FROM holdfast.review AS review
 JOIN holdfast.delivery AS delivery
   ON delivery.org_id = review.org_id AND delivery.subject = 'changelist:' || review.changelist_id

@@ -17,7 +17,7 @@ def _find_ahead(context: VerifyContext) -> Iterator[Violation]:
 
 
 CHECKS = (
-    Check("I29", "An artifact is of its job's tenant.", selects(SQL.find_foreign)),
-    Check("I36", "No instant of an artifact lies ahead of the clock.", _find_ahead),
-    Check("I49", "Artifacts are what their events recorded.", selects(SQL.find_changed)),
+    Check("I29", "An artifact belongs to the tenant of its job.", selects(SQL.find_foreign)),
+    Check("I36", "No artifact timestamp is in the future.", _find_ahead),
+    Check("I49", "Artifacts match their events.", selects(SQL.find_changed)),
 )

@@ -112,7 +112,7 @@ class ConfiguredChannels:
         if name not in self._settings:
             known = ", ".join(self.names) or "none"
             raise ConfigError(
-                f"Nobody has declared the channel {name[:100]!r}: add [channels.NAME] of that name "
+                f"Undeclared channel {name[:100]!r}: add [channels.NAME] of that name "
                 f"to holdfast.toml. There is: {known}."
             )
         return self._settings[name]

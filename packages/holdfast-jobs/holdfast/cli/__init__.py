@@ -44,6 +44,7 @@ GROUPS = {
         "doctor": "holdfast.cli.doctor:doctor",
         "metrics": "holdfast.cli.metrics:metrics",
         "queues": "holdfast.cli.queues:queues",
+        "serve": "holdfast.cli.serve:serve",
         "verify": "holdfast.cli.verify:verify",
     },
     "Batch processing": {},
@@ -52,6 +53,7 @@ GROUPS = {
         "config": "holdfast.cli.config:config",
         "grant": "holdfast.cli.grant:grant",
         "handler-login": "holdfast.cli.handler_login:handler_login",
+        "keys": "holdfast.cli.keys:keys",
         "migrate": "holdfast.cli.migrate:migrate",
     },
     "Development": {

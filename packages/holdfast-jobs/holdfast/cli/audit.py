@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -22,8 +23,12 @@ from holdfast.operate.audit import NEWEST, AuditEvent, AuditFilter
 COLUMNS = ("id", "at", "name", "job_id", "job_type", "attempt", "actor", "correlation_id", "detail")
 
 
+_AGO = re.compile(r"([0-9]{1,6})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
 class Instant(click.ParamType[datetime]):
-    """An instant with its time zone, like 2026-01-05T09:00:00Z."""
+    """An instant with its time zone, like 2026-01-05T09:00:00Z, or a time ago, like 2h."""
 
     name = "instant"
 
@@ -32,12 +37,16 @@ class Instant(click.ParamType[datetime]):
     ) -> datetime:
         if isinstance(value, datetime):
             return value
+        ago = _AGO.fullmatch(value)
+        if ago is not None:
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         try:
             found = datetime.fromisoformat(value)
         except ValueError:
             found = None
         if found is None or found.tzinfo is None:
-            self.fail("write an instant with its time zone, like 2026-01-05T09:00:00Z", param, ctx)
+            says = "write an instant with its time zone, like 2026-01-05T09:00:00Z, or like 2h"
+            self.fail(says, param, ctx)
         return found
 
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from holdfast.cli.dead_letters_bulk import (
+    KINDS,
+    discard_all,
+    filter_options,
+    finish,
+    is_bulk,
+    letters_of,
+    needs,
+    perform_step,
+    read_filter,
+    reason_option,
+    recover,
+    replay_all,
+    step,
+    version_option,
+)
 from holdfast.cli.format import counted
 from holdfast.cli.given import (
     app_of,
@@ -23,13 +36,9 @@ from holdfast.cli.given import (
     short_id_argument,
     shorten,
 )
-from holdfast.operate.bulk import LIMIT, LONGEST, BulkAnswer
-from holdfast.operate.dead_letter import CHECKLISTS, DeadLetter, DeadLetterKind, DeadLetterState
-from holdfast.operate.dead_letter_input import DeadLetterFilter
+from holdfast.operate.dead_letter import CHECKLISTS, DeadLetter, DeadLetterKind
 from holdfast.operate.dead_letter_plan import next_step_of
-from holdfast.operate.dead_letters import DeadLetters, DeadLetterView
-
-F = TypeVar("F", bound=Callable[..., Any])
+from holdfast.operate.dead_letters import DeadLetterView
 
 COLUMNS = (
     "job_id", "version", "state", "kind", "job_type", "stage", "error_class", "attempts",
@@ -44,7 +53,9 @@ REPLAY_COLUMNS = (
     "actor_id",
     "reason",
 )
-KINDS = [kind.value for kind in DeadLetterKind]
+
+
+_BULK_OPTIONS = ("reason", "is_dry_run", "everything", "confirm", "limit")
 
 
 @click.group("dead-letters")
@@ -52,55 +63,8 @@ def dead_letters() -> None:
     """Inspect and recover failed jobs."""
 
 
-def filter_options(command: F) -> F:
-    """Options that select dead letters."""
-    for option in (
-        click.option(
-            "--older-than",
-            metavar="HOURS",
-            type=click.FloatRange(min=0, min_open=True),
-            help="Only dead letters older than this many hours.",
-        ),
-        click.option(
-            "--state",
-            type=click.Choice([state.value for state in DeadLetterState]),
-            help="Only this state.",
-        ),
-        click.option("--kind", type=click.Choice(KINDS), help="Only this kind of failure."),
-        click.option("--stage", help="Only this failed stage."),
-        click.option("--queue", help="Only this queue."),
-        click.option("--error-class", help="Only this error class."),
-        click.option("--type", "job_type", help="Only this job type."),
-    ):
-        command = option(command)
-    return command
-
-
-def version_option(command: F) -> F:
-    """The option for the expected version."""
-    return click.option(
-        "--version", type=int, help="Fail unless the dead letter has this version."
-    )(command)
-
-
-def step(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """The options of every step, after its own."""
-
-    def decorate(command: F) -> F:
-        made: Any = click.pass_context(command)
-        for option in (json_option, operator_options, version_option, *reversed(options)):
-            made = option(made)
-        decorated: F = short_id_argument("job_id", "dead_letters")(made)
-        return decorated
-
-    return decorate
-
-
-@contextmanager
-def letters_of(ctx: click.Context, who: Mapping[str, Any]) -> Iterator[DeadLetters]:
-    """The dead letters that the actor of the options may see."""
-    with app_of(ctx, required=False) as hf:
-        yield operator_of(hf, who["actor"], who["role"], who["org_id"]).dead_letters
+for _command in (recover, replay_all, discard_all):
+    dead_letters.add_command(_command)
 
 
 @dead_letters.command("list")
@@ -127,7 +91,7 @@ def list_letters(
     **given: Any,
 ) -> None:
     """List dead letters, newest first."""
-    wanted, who = _read(given)
+    wanted, who = read_filter(given)
     with app_of(ctx, required=False) as hf:
         operator = operator_of(hf, who["actor"], who["role"], who["org_id"])
         page = operator.dead_letters.list(wanted, with_ended=with_ended, limit=limit, before=before)
@@ -160,12 +124,28 @@ def show(ctx: click.Context, /, job_id: str, as_json: bool, **who: Any) -> None:
 
 
 @dead_letters.command()
-@step(click.option("--kind", required=True, type=click.Choice(KINDS), help="Kind of the failure."))
+@step(
+    click.option("--kind", required=True, type=click.Choice(KINDS), help="Kind of the failure."),
+    reason_option(required=False),
+    kind=False,
+)
 def triage(
-    ctx: click.Context, /, job_id: str, kind: str, version: int | None, as_json: bool, **who: Any
+    ctx: click.Context,
+    /,
+    job_id: str | None,
+    kind: str,
+    version: int | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
-    """Confirm the failure and classify it."""
-    with letters_of(ctx, who) as letters:
+    """Confirm the failure and classify it.
+
+    Names one dead letter, or a filter with a reason; so do the other steps.
+    """
+    if is_bulk(job_id, given) or job_id is None:
+        perform_step(ctx, "triage", given, as_json, kind=kind)
+        return
+    with letters_of(ctx, given) as letters:
         letter = letters.triage(job_id, kind=kind, version=version)
     _print_step(letter, as_json)
     if not as_json:
@@ -174,18 +154,24 @@ def triage(
 
 
 @dead_letters.command()
-@step(click.option("--done", multiple=True, help="Confirmed point of the checklist; repeatable."))
+@step(
+    click.option("--done", multiple=True, help="Confirmed point of the checklist; repeatable."),
+    reason_option(required=False),
+)
 def remediate(
     ctx: click.Context,
     /,
-    job_id: str,
+    job_id: str | None,
     done: tuple[str, ...],
     version: int | None,
     as_json: bool,
-    **who: Any,
+    **given: Any,
 ) -> None:
     """Confirm the checklist for this kind of failure."""
-    with letters_of(ctx, who) as letters:
+    if is_bulk(job_id, given) or job_id is None:
+        perform_step(ctx, "remediate", given, as_json, done=done)
+        return
+    with letters_of(ctx, given) as letters:
         _print_step(letters.remediate(job_id, done=done, version=version), as_json)
 
 
@@ -193,19 +179,25 @@ def remediate(
 @step(
     click.option("--evidence", required=True, help="Reference to the evidence of the fix."),
     click.option("--safe-to-repeat", is_flag=True, help="Confirm that repeating the job is safe."),
+    reason_option(required=False),
 )
 def validate(
     ctx: click.Context,
     /,
-    job_id: str,
+    job_id: str | None,
     evidence: str,
     safe_to_repeat: bool,
     version: int | None,
     as_json: bool,
-    **who: Any,
+    **given: Any,
 ) -> None:
     """Record evidence and confirm that a replay is safe."""
-    with letters_of(ctx, who) as letters:
+    if is_bulk(job_id, given) or job_id is None:
+        if not safe_to_repeat:
+            raise click.UsageError("Confirm that repeating the jobs is safe: --safe-to-repeat.")
+        perform_step(ctx, "validate", given, as_json, evidence_ref=evidence)
+        return
+    with letters_of(ctx, given) as letters:
         letter = letters.validate(
             job_id, evidence_ref=evidence, is_safe_to_repeat=safe_to_repeat, version=version
         )
@@ -214,24 +206,26 @@ def validate(
 
 @dead_letters.command()
 @step(
-    click.option(
-        "--reason", required=True, help="Reason recorded with the replay and in the audit."
-    ),
+    reason_option(required=True),
     click.option("--full-restart", is_flag=True, help="Start at the first stage."),
 )
 def replay(
     ctx: click.Context,
     /,
-    job_id: str,
-    reason: str,
+    job_id: str | None,
     full_restart: bool,
     version: int | None,
     as_json: bool,
-    **who: Any,
+    **given: Any,
 ) -> None:
     """Replay the job from the failed stage."""
-    with letters_of(ctx, who) as letters:
-        made = letters.replay(job_id, reason=reason, full_restart=full_restart, version=version)
+    if is_bulk(job_id, given) or job_id is None:
+        perform_step(ctx, "replay", given, as_json, full_restart=full_restart)
+        return
+    with letters_of(ctx, given) as letters:
+        made = letters.replay(
+            job_id, reason=given["reason"], full_restart=full_restart, version=version
+        )
     if as_json:
         print_json(asdict(made))
         return
@@ -242,40 +236,77 @@ def replay(
 
 
 @dead_letters.command()
-@step()
+@step(reason_option(required=False))
 def verify(
-    ctx: click.Context, /, job_id: str, version: int | None, as_json: bool, **who: Any
+    ctx: click.Context,
+    /,
+    job_id: str | None,
+    version: int | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Confirm that the replay and its deliveries completed."""
-    with letters_of(ctx, who) as letters:
+    if is_bulk(job_id, given) or job_id is None:
+        perform_step(ctx, "verify_replay", given, as_json)
+        return
+    with letters_of(ctx, given) as letters:
         _print_step(letters.verify_replay(job_id, version=version), as_json)
 
 
 @dead_letters.command()
-@step(click.option("--notes", required=True, help="Closing notes."))
+@step(
+    click.option("--notes", help="Closing notes."),
+    click.option("--reason", help="The same as --notes."),
+)
 def resolve(
-    ctx: click.Context, /, job_id: str, notes: str, version: int | None, as_json: bool, **who: Any
+    ctx: click.Context,
+    /,
+    job_id: str | None,
+    notes: str | None,
+    version: int | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Close a dead letter whose replay was verified."""
-    with letters_of(ctx, who) as letters:
-        _print_step(letters.resolve(job_id, notes=notes, version=version), as_json)
+    said = needs(notes if notes is not None else given["reason"], "--notes")
+    if is_bulk(job_id, given) or job_id is None:
+        perform_step(ctx, "resolve", {**given, "reason": said}, as_json)
+        return
+    with letters_of(ctx, given) as letters:
+        _print_step(letters.resolve(job_id, notes=said, version=version), as_json)
 
 
 @dead_letters.command()
-@step(click.option("--reason", required=True, help="Reason recorded in the audit."))
+@step(reason_option(required=True))
 def discard(
-    ctx: click.Context, /, job_id: str, reason: str, version: int | None, as_json: bool, **who: Any
+    ctx: click.Context,
+    /,
+    job_id: str | None,
+    version: int | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Discard a dead letter."""
-    with letters_of(ctx, who) as letters:
-        _print_step(letters.discard(job_id, reason=reason, version=version), as_json)
+    if is_bulk(job_id, given) or job_id is None:
+        wanted, rest = read_filter(given)
+        options = {name: rest[name] for name in _BULK_OPTIONS}
+        with letters_of(ctx, rest) as letters:
+            answer = letters.discard_all(wanted, **options)
+        finish(ctx, answer, as_json)
+        return
+    with letters_of(ctx, given) as letters:
+        letter = letters.discard(job_id, reason=given["reason"], version=version)
+    _print_step(letter, as_json)
 
 
 @dead_letters.command("fix-forward")
-@step(
-    click.option("--reason", required=True, help="Reason recorded in the audit."),
-    click.option("--reference", required=True, help="Reference to the replacement."),
-)
+@short_id_argument("job_id", "dead_letters")
+@reason_option(required=True)
+@click.option("--reference", required=True, help="Reference to the replacement.")
+@version_option
+@operator_options
+@json_option
+@click.pass_context
 def fix_forward(
     ctx: click.Context,
     /,
@@ -308,69 +339,6 @@ def note(ctx: click.Context, /, job_id: str, body: str, as_json: bool, **who: An
         click.echo(f"{made.id}  noted")
 
 
-def bulk_options(command: F) -> F:
-    """The options of a bulk action."""
-    made: Any = filter_options(operator_options(json_option(click.pass_context(command))))
-    for option in (
-        click.option(
-            "--limit",
-            default=LIMIT,
-            show_default=True,
-            type=click.IntRange(1, LONGEST),
-            help="Maximum number of rows.",
-        ),
-        click.option("--confirm", type=int, help="Number of items that --all affects."),
-        click.option(
-            "--all", "everything", is_flag=True, help="Apply to everything; needs --confirm."
-        ),
-        click.option(
-            "--dry-run",
-            "is_dry_run",
-            is_flag=True,
-            help="Print what would be done, and change nothing.",
-        ),
-        click.option("--reason", required=True, help="Reason recorded in the audit of each item."),
-    ):
-        made = option(made)
-    decorated: F = made
-    return decorated
-
-
-@dead_letters.command("replay-all")
-@click.option("--full-restart", is_flag=True, help="Start at the first stage.")
-@bulk_options
-def replay_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
-    """Replay all validated dead letters that match a filter."""
-    wanted, rest = _read(given)
-    with letters_of(ctx, rest) as letters:
-        _print_bulk(letters.replay_all(wanted, **_without_who(rest)), as_json)
-
-
-@dead_letters.command("discard-all")
-@bulk_options
-def discard_all(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
-    """Discard all dead letters that match a filter.
-
-    Dead letters with a replay in progress are skipped.
-    """
-    wanted, rest = _read(given)
-    with letters_of(ctx, rest) as letters:
-        _print_bulk(letters.discard_all(wanted, **_without_who(rest)), as_json)
-
-
-def _read(given: dict[str, Any]) -> tuple[DeadLetterFilter, dict[str, Any]]:
-    """The filter, and the remaining options."""
-    names = ("job_type", "error_class", "queue", "stage", "kind", "state")
-    hours = given.pop("older_than")
-    wanted = {name: given.pop(name) for name in names}
-    older_than = None if hours is None else timedelta(hours=hours)
-    return DeadLetterFilter(given["org_id"], **wanted, older_than=older_than), given
-
-
-def _without_who(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: given[name] for name in given if name not in ("actor", "role", "org_id")}
-
-
 def _print_step(letter: DeadLetter, as_json: bool) -> None:
     if as_json:
         print_json(asdict(letter))
@@ -398,18 +366,3 @@ def _print_view(view: DeadLetterView) -> None:
     for offer in view.plan.offers:
         mark = "offered" if offer.is_offered else "not offered"
         click.echo(f"{offer.action:12} {mark}: {one_line(offer.says)}")
-
-
-def _print_bulk(answer: BulkAnswer, as_json: bool) -> None:
-    if as_json:
-        print_json(asdict(answer))
-        return
-    done = f"{answer.ready} would be done" if answer.is_dry_run else f"{answer.done} done"
-    click.echo(f"{answer.action}: {answer.matched} fit, {answer.ready} ready, {done}")
-    for left_out in answer.left_out:
-        click.echo(f"left out {left_out.letters}: {one_line(left_out.why)}")
-    if answer.stopped is not None:
-        click.echo(f"stopped: {one_line(answer.stopped)}")
-    print_table(
-        answer.named, ("job_id", "job_type", "error_class", "state", "replay_job_id", "why")
-    )

@@ -282,7 +282,15 @@ def _decide_all(
         result = decide(found, wanted, **given)
     if as_json:
         print_json(asdict(result))
-        return
+    else:
+        _print_bulk(result)
+    if not (result.ready if result.is_dry_run else result.done):
+        says = f"Nothing was done: of {result.matched} that match, none can be decided now."
+        click.echo(f"holdfast: {says} Their states are listed above.", err=True)
+        ctx.exit(1)
+
+
+def _print_bulk(result: DeliveryBulkResult) -> None:
     done = f"{result.ready} would be done" if result.is_dry_run else f"{result.done} done"
     click.echo(f"{result.action}: {result.matched} match, {result.ready} ready, {done}")
     print_table([asdict(group) for group in result.groups], GROUP_COLUMNS)

@@ -15,9 +15,14 @@ from holdfast.demo.view import Lines, View
 
 @click.command()
 @click.option("--plain", is_flag=True, help="Print lines instead of a live display.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the databases; it must be empty.  [default: a new temporary folder]",
+)
 @click.pass_context
-def demo(ctx: click.Context, plain: bool) -> None:
-    """Run the demo: a flood, a killed worker, lost answers, and the counts at the end.
+def demo(ctx: click.Context, plain: bool, folder: Path | None) -> None:
+    """Run the demo: a flood, a killed worker, lost answers.
 
     It needs no keys and no servers, uses SQLite files in a new temporary folder, and takes less
     than 20 seconds. The folder stays; the demo prints commands to look at it. Installed extensions
@@ -27,7 +32,12 @@ def demo(ctx: click.Context, plain: bool) -> None:
     # A terminated demo stops its workers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.default_int_handler)
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise click.BadParameter(f"{folder} is not empty", param_hint="--folder")
     summary = Story(folder, _view(plain)).run()
     ctx.exit(1 if summary.problems else 0)
 

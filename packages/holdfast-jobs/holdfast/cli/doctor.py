@@ -17,7 +17,7 @@ from holdfast.cli.given import (
     print_json,
     verbose_option,
 )
-from holdfast.operate.database import use_unchecked_store
+from holdfast.operate.database import missing_file, use_unchecked_store
 from holdfast.operate.doctor import Finding, Severity
 
 
@@ -43,10 +43,15 @@ def doctor(
     Each finding names its remedy. Exits with 1 if there is a problem; notices and warnings do not
     count.
     """
-    with app_of(ctx, required=False) as hf:
-        # A schema that does not match this version is one of the findings.
-        use_unchecked_store(hf)
-        found = operator_of(hf, actor, role, org_id).doctor(providers=providers)
+    with app_of(ctx, required=False, creates=True) as hf:
+        missing = missing_file(hf.settings)
+        if missing is not None:
+            seen = f"There is no Holdfast schema. The file {missing} does not exist."
+            found = [Finding("schema", Severity.PROBLEM, seen, "Run 'holdfast migrate'.")]
+        else:
+            # A schema that does not match this version is one of the findings.
+            use_unchecked_store(hf)
+            found = operator_of(hf, actor, role, org_id).doctor(providers=providers)
     if as_json:
         print_json([asdict(finding) for finding in found])
     else:

@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from holdfast.cli.given import app_of, json_option, operator_of, print_json, read_actor_option
+from holdfast.cli.given import (
+    app_of,
+    json_option,
+    operator_of,
+    print_json,
+    read_actor_option,
+    read_instant_option,
+)
 from holdfast.document import BadDocument, parse
 from holdfast.errors import InvalidJob
 
@@ -15,8 +22,10 @@ from holdfast.errors import InvalidJob
 @click.command()
 @click.argument("job_type")
 @click.argument("payload", default="{}")
-@click.option("--org", "org_id", required=True, help="Tenant (UUID).")
-@click.option("--project", "project_id", help="Project (UUID).")
+@click.option(
+    "--org", "org_id", help="Tenant (UUID or name:NAME); by default the setting default_org."
+)
+@click.option("--project", "project_id", help="Project (UUID or name:NAME).")
 @click.option("--key", "idempotency_key", help="Idempotency key: enqueue at most once with it.")
 @click.option(
     "--actor",
@@ -30,6 +39,10 @@ from holdfast.errors import InvalidJob
     "--priority",
     type=click.Choice(["critical", "high", "normal", "low"]),
     help="Priority of the job.",
+)
+@click.option("--delay", help="Start it not before this much time has passed, like 5m or 2h.")
+@click.option(
+    "--at", callback=read_instant_option, help="Start it not before this time (ISO 8601)."
 )
 @json_option
 def enqueue(job_type: str, payload: str, as_json: bool, **options: Any) -> None:

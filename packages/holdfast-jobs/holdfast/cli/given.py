@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
@@ -18,10 +18,12 @@ from holdfast.app import Holdfast
 from holdfast.cli.format import age, moment
 from holdfast.clock import write_instant
 from holdfast.config import LOG_LEVELS, Settings
-from holdfast.errors import ConfigError, InvalidArgument
+from holdfast.errors import ConfigError, InvalidArgument, StoreDown
 from holdfast.ids import read_uuid
+from holdfast.operate.database import missing_file
 from holdfast.operate.operator import Operator
 from holdfast.operate.page import LONGEST_PAGE, Page
+from holdfast.operate.processes import auto_concurrency
 from holdfast.operate.short_ids import resolve_id, short_ids
 from holdfast.redact import visible
 from holdfast.tenant import with_default_org
@@ -38,6 +40,20 @@ def read_actor_option(_ctx: click.Context, param: click.Parameter, value: str) -
     except InvalidArgument as exc:
         raise click.BadParameter(f"it {exc.fields['actor']}", param=param) from None
     return value
+
+
+def read_instant_option(
+    _ctx: click.Context, param: click.Parameter, value: str | None
+) -> datetime | None:
+    """Parse a time in ISO 8601. One without a time zone is in UTC."""
+    if value is None:
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        says = f"{value[:40]!r} is no time; write it like 2026-03-02T08:00:00Z"
+        raise click.BadParameter(says, param=param) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 actor_option = click.option(
@@ -64,12 +80,24 @@ def operator_options(command: F) -> F:
     return actor_option(role(org(command)))
 
 
+class Concurrency(click.ParamType[int]):
+    """A number of threads, or ``auto``: by the processors that the process may use."""
+
+    name = "integer|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "auto":
+            return auto_concurrency()
+        found: int = click.IntRange(1, 1000).convert(value, param, ctx)
+        return found
+
+
 concurrency_option = click.option(
     "--concurrency",
     default=10,
     show_default=True,
-    type=click.IntRange(1, 1000),
-    help="Maximum number of concurrent sync handlers.",
+    type=Concurrency(),
+    help="Maximum number of concurrent sync handlers, or auto.",
 )
 async_concurrency_option = click.option(
     "--async-concurrency",
@@ -89,8 +117,26 @@ def settings_of(ctx: click.Context) -> Settings:
     return Settings.load(db=ctx.obj["db"])
 
 
-def app_of(ctx: click.Context, *, required: bool) -> Holdfast:
-    """The application named by --app, HOLDFAST_APP or holdfast.toml, on the chosen database."""
+def app_of(ctx: click.Context, *, required: bool, creates: bool | None = None) -> Holdfast:
+    """The application named by --app, HOLDFAST_APP or holdfast.toml, on the chosen database.
+
+    Only a command that *creates* may create a database file; by default one that needs an
+    application.
+    """
+    found = _find_app(ctx, required=required)
+    missing = missing_file(found.settings)
+    if missing is not None and not (required if creates is None else creates):
+        then = "Create it: holdfast migrate."
+        if not os.path.isdir(os.path.dirname(missing)):
+            then = "Its folder does not exist. Check the path and its permissions."
+        raise StoreDown(
+            f"There is no database {missing}. {then} Or name another one: --db URL, HOLDFAST_DB or"
+            " holdfast.toml."
+        )
+    return found
+
+
+def _find_app(ctx: click.Context, *, required: bool) -> Holdfast:
     settings = settings_of(ctx)
     place = ctx.obj["app"] or settings.app
     if not place:
@@ -101,7 +147,9 @@ def app_of(ctx: click.Context, *, required: bool) -> Holdfast:
         return Holdfast(settings=settings)
     found = _load(place)
     if ctx.obj["db"] is not None or "HOLDFAST_DB" in os.environ:
-        found.settings = with_default_org(replace(found.settings, db=settings.db))
+        found.settings = with_default_org(
+            replace(found.settings, db=settings.db), always=found.has_default_tenant
+        )
     return found
 
 

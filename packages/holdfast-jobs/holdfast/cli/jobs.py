@@ -26,10 +26,10 @@ from holdfast.cli.given import (
 )
 from holdfast.document import encode
 from holdfast.operate.audit import AuditEvent
-from holdfast.operate.jobs import JobFilter, JobView
+from holdfast.operate.jobs import JobFilter, JobView, attempts_made
 from holdfast.operate.page import NEWEST
 
-NO_JOBS = "No jobs yet. Enqueue one: holdfast enqueue JOB_TYPE --payload JSON"
+NO_JOBS = "No jobs yet. Enqueue one: holdfast --app MODULE:hf enqueue JOB_TYPE PAYLOAD"
 COLUMNS = (
     "id", "job_type", "state", "queue", "stage", "attempts", "created_at", "org_id", "error_class",
 )  # fmt: skip
@@ -37,7 +37,7 @@ COLUMNS = (
 GROUPS = {
     "": (
         "state", "queue", "stage", "attempts", "org_id", "project_id", "priority", "created_at",
-        "not_before_at", "finished_at",
+        "not_before_at", "finished_at", "progress",
     ),
     "Error": ("error_class", "last_error", "first_failed_at", "last_error_at"),
     "Origin": (
@@ -108,8 +108,16 @@ def attempts_of(job: Mapping[str, Any]) -> str:
 
     The stored count has failed attempts only.
     """
-    running = job["state"] in (State.PROCESSING, State.BATCH_SUBMITTED, State.COMPLETED)
-    return f"{job['attempt_count'] + running}/{job['max_attempts']}"
+    return f"{attempts_made(job['state'], job['attempt_count'])}/{job['max_attempts']}"
+
+
+def progress_of(progress: Mapping[str, Any] | None) -> str:
+    """Reported progress as text, like ``3 of 10, third page``."""
+    if not progress:
+        return ""
+    total = progress.get("total")
+    done = f"{progress['done']:g}" if total is None else f"{progress['done']:g} of {total:g}"
+    return f"{done}, {progress['note']}" if progress.get("note") else done
 
 
 @jobs.command()
@@ -135,6 +143,7 @@ def _print_view(job: JobView) -> None:
         **{name: value for name, value in record.items() if name not in _MERGED},
         "attempts": attempts_of(record).replace("/", " of "),
         "actor": f"{record['actor_type']}:{record['actor_id']}",
+        "progress": progress_of(record.get("progress")),
     }
     listed = [name for names in GROUPS.values() for name in names]
     groups = {**GROUPS, "Other": tuple(name for name in values if name not in listed)}
@@ -192,15 +201,26 @@ def cancel(
 @json_option
 @click.pass_context
 def count(ctx: click.Context, as_json: bool) -> None:
-    """Count jobs by state and queue."""
+    """Count jobs by state and queue.
+
+    A failed job is a problem until its replay starts again, or its dead letter is closed.
+    """
     with app_of(ctx, required=False) as hf:
         rows = [asdict(count) for count in operator_of(hf).jobs.counts()]
     if as_json:
+        # Only failed jobs can be problems.
+        for row in rows:
+            if row["state"] != State.FAILED:
+                del row["problems"]
         print_json(rows)
     else:
-        print_table(rows, ("state", "queue", "jobs"), empty=NO_JOBS)
+        print_table(rows, ("state", "queue", "jobs", "problems"), empty=NO_JOBS)
         if rows:
-            click.echo(f"\n{counted(sum(row['jobs'] for row in rows), 'job')}")
+            problems = sum(row["problems"] for row in rows)
+            total = counted(sum(row["jobs"] for row in rows), "job")
+            click.echo(f"\n{total}, {counted(problems, 'problem')}")
+            if problems:
+                click.echo("Next: holdfast dead-letters list")
 
 
 def _event(event: AuditEvent) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def migrate(ctx: click.Context, as_json: bool) -> None:
     Queue limits of the settings are written too, and with an application its queues, categories and
     job type rules, so that they apply before the first worker starts.
     """
-    app = app_of(ctx, required=bool(ctx.obj["app"] or settings_of(ctx).app))
+    app = app_of(ctx, required=bool(ctx.obj["app"] or settings_of(ctx).app), creates=True)
     done = migrate_database(app)
     if as_json:
         versions = dict(done.versions)

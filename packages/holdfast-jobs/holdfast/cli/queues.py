@@ -1,4 +1,4 @@
-"""holdfast queues list|show|set|pause|resume|reset|tenants|tenant|keys|key"""
+"""holdfast queues list|wait|show|set|pause|resume|reset|tenants|tenant|keys|key"""
 
 from __future__ import annotations
 
@@ -74,6 +74,24 @@ def list_queues(ctx: click.Context, as_json: bool) -> None:
 
 
 @queues.command()
+@json_option
+@click.pass_context
+def wait(ctx: click.Context, as_json: bool) -> None:
+    """Print how long the oldest ready job of each queue waits.
+
+    Scale workers by this figure, not by depth.
+    """
+    from holdfast.telemetry.waits import queue_waits
+
+    with app_of(ctx, required=False) as hf:
+        waits = [asdict(one) for one in queue_waits(hf)]
+    if as_json:
+        print_json(waits)
+    else:
+        print_table(waits, ("queue", "wait_seconds", "ready", "is_paused"))
+
+
+@queues.command()
 @click.argument("queue")
 @json_option
 @click.pass_context
@@ -119,7 +137,7 @@ def set_queue(
     changes = _changes(given, without, QueueSettings)
     if not changes:
         raise click.UsageError("Nothing to change: give at least one option.")
-    with app_of(ctx, required=False) as hf:
+    with app_of(ctx, required=False, creates=True) as hf:
         operator_of(hf, actor).queues.set(queue, reason=ctx.command_path, **changes)
     click.echo(f"{queue}  set")
 
@@ -131,7 +149,7 @@ def set_queue(
 @click.pass_context
 def pause(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
     """Pause a queue; running jobs continue."""
-    with app_of(ctx, required=False) as hf:
+    with app_of(ctx, required=False, creates=True) as hf:
         paused = operator_of(hf, actor).queues.pause(queue, reason=reason)
     click.echo(f"{queue}  {'paused' if paused else 'was paused already'}")
 
@@ -143,7 +161,7 @@ def pause(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
 @click.pass_context
 def resume(ctx: click.Context, queue: str, reason: str, actor: str) -> None:
     """Resume a paused queue."""
-    with app_of(ctx, required=False) as hf:
+    with app_of(ctx, required=False, creates=True) as hf:
         resumed = operator_of(hf, actor).queues.resume(queue, reason=reason)
     click.echo(f"{queue}  {'resumed' if resumed else 'was not paused'}")
 
@@ -157,7 +175,7 @@ def reset(ctx: click.Context, queue: str, actor: str) -> None:
 
     Limits that only an application declares are restored when its worker starts.
     """
-    with app_of(ctx, required=False) as hf:
+    with app_of(ctx, required=False, creates=True) as hf:
         done = operator_of(hf, actor).queues.reset(queue, reason=ctx.command_path)
     click.echo(f"{queue}  {'reset' if done else 'follows what is declared already'}")
 
@@ -210,7 +228,7 @@ def tenant(
     """Show or change the weight and limit of a tenant."""
     changes = _changes(given, without, TenantSettings)
     org_id = org_id.lower()
-    with app_of(ctx, required=False) as hf:
+    with app_of(ctx, required=False, creates=True) as hf:
         tenants = operator_of(hf, actor).tenants
         if is_reset:
             done = tenants.reset(org_id, reason=ctx.command_path)
@@ -246,7 +264,7 @@ def key(
 ) -> None:
     """Show or change the limits of a limit key."""
     changes = _changes(given, without, KeySettings)
-    with app_of(ctx, required=False) as hf:
+    with app_of(ctx, required=False, creates=True) as hf:
         keys = operator_of(hf, actor).limit_keys
         if is_reset:
             done = keys.reset(name, reason=ctx.command_path)

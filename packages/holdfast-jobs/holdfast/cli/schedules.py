@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.format import counted
 from holdfast.cli.given import (
     actor_option,
     app_of,
@@ -27,13 +28,16 @@ from holdfast.cli.logged import logged, watch
 from holdfast.cli.signals import drain_on_signals
 from holdfast.document import BadDocument, parse
 from holdfast.errors import InvalidSchedule
+from holdfast.operate.database import missing_file
 from holdfast.operate.processes import dispatch_all, make_dispatcher
-from holdfast.operate.schedules import MisfirePolicy
+from holdfast.operate.schedules import NOT_STORED, MisfirePolicy
 
 COLUMNS = (
     "name", "target", "rhythm", "zone", "catch_up", "next_fire_at", "last_outcome", "set_by",
     "paused",
 )  # fmt: skip
+NO_SCHEDULES = "No schedules. Name the application to see those it declares: --app MODULE:hf"
+START_DISPATCHER = "start a dispatcher, holdfast worker --dispatch"
 TICK_COLUMNS = ("fire_at", "outcome", "ticks", "job_id", "run_id", "detail")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,8 +76,15 @@ def schedules() -> None:
 @json_option
 @click.pass_context
 def list_schedules(ctx: click.Context, as_json: bool) -> None:
-    """List schedules with their latest tick."""
-    with app_of(ctx, required=False) as hf:
+    """List schedules with their next and latest tick.
+
+    With --app, declared schedules are listed before the first dispatcher has stored them.
+    """
+    app = app_of(ctx, required=False, creates=True)
+    if missing_file(app.settings) is not None:
+        # There is nothing to read yet; the declarations are listed without a database.
+        app.settings = replace(app.settings, db="sqlite:")
+    with app as hf:
         rows = [asdict(schedule) for schedule in every_page(operator_of(hf).schedules.list)]
     if as_json:
         print_json(rows)
@@ -81,7 +92,10 @@ def list_schedules(ctx: click.Context, as_json: bool) -> None:
     for row in rows:
         row["rhythm"] = row["cron"] or f"every {row['every']}"
         row["paused"] = row["pause_reason"]
-    print_table(rows, COLUMNS)
+    print_table(rows, COLUMNS, empty=NO_SCHEDULES)
+    waiting = sum(row["last_detail"] == NOT_STORED for row in rows)
+    if waiting:
+        click.echo(f"\n{counted(waiting, 'schedule')} not stored yet: {START_DISPATCHER}")
 
 
 @schedules.command()
@@ -144,7 +158,7 @@ def add(ctx: click.Context, /, name: str, actor: str, **given: Any) -> None:
 
     It needs --cron or --every, and either --job-type with --org, or --run.
     """
-    with app_of(ctx, required=False) as hf:
+    with app_of(ctx, required=False, creates=True) as hf:
         options = _options(name, given)
         made = operator_of(hf, actor).schedules.add(name, reason=ctx.command_path, **options)
     click.echo(f"{name}  added; next at {made.next_fire_at:%Y-%m-%d %H:%M:%S} UTC")
@@ -163,7 +177,7 @@ def set_schedule(ctx: click.Context, /, name: str, actor: str, **given: Any) -> 
     changes = _options(name, given)
     if not changes:
         raise click.UsageError("Nothing to change: give at least one option.")
-    with app_of(ctx, required=False) as hf:
+    with app_of(ctx, required=False, creates=True) as hf:
         made = operator_of(hf, actor).schedules.set(name, reason=ctx.command_path, **changes)
     click.echo(f"{name}  changed; next at {made.next_fire_at:%Y-%m-%d %H:%M:%S} UTC")
 
@@ -175,7 +189,7 @@ def set_schedule(ctx: click.Context, /, name: str, actor: str, **given: Any) -> 
 @click.pass_context
 def pause(ctx: click.Context, name: str, reason: str, actor: str) -> None:
     """Pause a schedule."""
-    with app_of(ctx, required=False) as hf:
+    with app_of(ctx, required=False, creates=True) as hf:
         paused = operator_of(hf, actor).schedules.pause(name, reason=reason)
     click.echo(f"{name}  {'paused' if paused else 'was paused already'}")
 
@@ -189,7 +203,7 @@ def resume(ctx: click.Context, name: str, actor: str) -> None:
 
     Its misfire policy decides about the missed ticks.
     """
-    with app_of(ctx, required=False) as hf:
+    with app_of(ctx, required=False, creates=True) as hf:
         resumed = operator_of(hf, actor).schedules.resume(name, reason=ctx.command_path)
     click.echo(f"{name}  {'resumed' if resumed else 'was not paused'}")
 
@@ -203,7 +217,7 @@ def remove(ctx: click.Context, name: str, actor: str) -> None:
 
     A schedule that code or settings declare cannot be removed: it would return.
     """
-    with app_of(ctx, required=False) as hf:
+    with app_of(ctx, required=False, creates=True) as hf:
         removed = operator_of(hf, actor).schedules.remove(name, reason=ctx.command_path)
     click.echo(f"{name}  removed")
     if removed.set_by == "code":
@@ -216,7 +230,7 @@ def remove(ctx: click.Context, name: str, actor: str) -> None:
 @click.pass_context
 def reset(ctx: click.Context, name: str, actor: str) -> None:
     """Return a schedule to its declaration."""
-    with app_of(ctx, required=False) as hf:
+    with app_of(ctx, required=False, creates=True) as hf:
         operator_of(hf, actor).schedules.reset(name, reason=ctx.command_path)
     click.echo(f"{name}  follows what is declared")
 

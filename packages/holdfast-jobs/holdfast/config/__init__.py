@@ -31,6 +31,7 @@ from holdfast.config.section import (
     TenantSettings,
     signing_key,
 )
+from holdfast.config.serve import ServeSettings
 from holdfast.config.setting_type import Cadence, Rate
 from holdfast.config.settings import DEFAULT_DB, DEFAULT_ORG, LOG_LEVELS, Settings
 
@@ -58,6 +59,7 @@ __all__ = [
     "RunProfile",
     "RunSettings",
     "ScheduleSettings",
+    "ServeSettings",
     "Settings",
     "TenantSettings",
     "load",

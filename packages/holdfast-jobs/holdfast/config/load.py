@@ -84,9 +84,13 @@ def load(
         if given is not None:
             reading.put((option,), given, Origin(From.ARGUMENT, f"--{option}"))
     settings = reading.settings()
-    known = {"HOLDFAST_CONFIG", *variables}
+    known = {*_OTHER_VARIABLES, *variables}
     ignored = sorted(name for name in env if name.startswith("HOLDFAST_") and name not in known)
     return Loaded(settings, {p: o for p, (_, o) in reading.found.items()}, tuple(ignored))
+
+
+# The settings file, and development mode, which no settings file can turn on.
+_OTHER_VARIABLES = ("HOLDFAST_CONFIG", "HOLDFAST_DEV")
 
 
 def _chosen_file(env: Mapping[str, str]) -> Path | None:
@@ -112,7 +116,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 def variable_names() -> list[str]:
     """Return every environment variable that is read."""
-    return ["HOLDFAST_CONFIG", *(name for name, _, _ in _variables())]
+    return [*_OTHER_VARIABLES, *(name for name, _, _ in _variables())]
 
 
 def _variables() -> Iterator[tuple[str, Place, SettingType]]:

@@ -32,6 +32,7 @@ from holdfast.config.section import (
     RetentionSettings,
     TenantSettings,
 )
+from holdfast.config.serve import ServeSettings
 from holdfast.config.setting_type import (
     KEY_NAME,
     PLAIN_NAME,
@@ -153,6 +154,8 @@ class Settings:
     variable or a file, never from this section."""
     outbox: OutboxSettings = section(OutboxSettings)
     """Leases, attempts and circuits of deliveries."""
+    serve: ServeSettings = section(ServeSettings)
+    """Address and limits of the HTTP API and the console."""
     extensions: tuple[str, ...] | None = setting(
         None,
         texts("a list of names of extensions", lambda v: EXTENSION_NAME.fullmatch(v) is not None),

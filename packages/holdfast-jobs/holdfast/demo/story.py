@@ -22,8 +22,8 @@ from holdfast.demo.state import DemoState, WorkerProcess
 from holdfast.demo.summary import Summary, summarize
 from holdfast.demo.view import View
 from holdfast.demo.waits import SQL
+from holdfast.engine.audit import JOB_SQL
 from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.lookup import SQL as JOB_SQL
 from holdfast.errors import HoldfastError
 from holdfast.store import Row, Store
 
@@ -156,12 +156,13 @@ class Story:
         return summary
 
     def _commands(self) -> list[str]:
-        """Three commands that show the jobs of the demo."""
+        """Commands that show the jobs of the demo, and the console last."""
         holdfast = f"{_command()} --db {shlex.quote(self.url)}"
         return [
             f"{holdfast} jobs list --state failed",
             f"{holdfast} explain {self.buggy.id}",
             f"{holdfast} verify",
+            f"{holdfast} --app holdfast.demo.app:hf serve --dev",
         ]
 
     def _timeline(self, store: Store, job: Enqueued) -> list[Row]:

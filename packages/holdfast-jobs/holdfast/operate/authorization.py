@@ -5,7 +5,7 @@ Every method of the operator API checks its role and tenant here and records ref
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn, Protocol, Unpack
@@ -16,7 +16,7 @@ from holdfast.engine.audit import PLATFORM_ORG, record_action
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.handler import Registry
 from holdfast.engine.limits import Queues
-from holdfast.engine.request import InsertRows, Options
+from holdfast.engine.request import InsertRows, JobRequest, Options
 from holdfast.engine.schedule.rows import Scheduling
 from holdfast.errors import Forbidden, HoldfastError
 from holdfast.event import Events
@@ -65,15 +65,20 @@ class Action(StrEnum):
     REMOVE_ARTIFACT = "remove_artifact"
     SWEEP_ARTIFACTS = "sweep_artifacts"
     READ_COSTS = "read_costs"
+    SET_WEBHOOK = "set_webhook"
+    READ_HELD = "read_held"
+    DECIDE_HELD = "decide_held"
     ERASE = "erase"
     EXPORT = "export"
+    READ_KEYS = "read_keys"
+    CREATE_KEY = "create_key"
+    ROTATE_KEY = "rotate_key"
+    REVOKE_KEY = "revoke_key"
 
-
-_RANK: Mapping[Role, int] = {Role.MEMBER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
 
 # The lowest role that may take an action. An action that is not listed needs an admin.
 _LEAST: Mapping[Action, Role] = {
-    Action.LOOK: Role.MEMBER,
+    Action.LOOK: Role.VIEWER,
     Action.CANCEL: Role.MEMBER,
     Action.ENQUEUE: Role.OPERATOR,
     Action.TRIAGE: Role.OPERATOR,
@@ -100,6 +105,7 @@ _LEAST: Mapping[Action, Role] = {
     Action.LINK_ARTIFACT: Role.OPERATOR,
     Action.REMOVE_ARTIFACT: Role.OPERATOR,
     Action.READ_COSTS: Role.OPERATOR,
+    Action.SET_WEBHOOK: Role.OPERATOR,
     # For one tenant; for all tenants an admin is required.
     Action.VERIFY: Role.OPERATOR,
 }
@@ -113,6 +119,9 @@ class OperatedApp(Scheduling, Protocol):
     @property
     def queues(self) -> Queues: ...
 
+    @property
+    def known_queues(self) -> list[str]: ...
+
     def enqueue(
         self,
         job_type: str,
@@ -122,6 +131,16 @@ class OperatedApp(Scheduling, Protocol):
         conn: Any = None,
         **options: Unpack[Options],
     ) -> Enqueued: ...
+
+    def enqueue_many(
+        self,
+        job_type: str,
+        payloads: Iterable[Mapping[str, Any] | JobRequest],
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        **options: Unpack[Options],
+    ) -> list[Enqueued]: ...
 
     def announce(
         self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued], *, is_committed: bool
@@ -217,6 +236,6 @@ class OperatorContext:
         if self.org_id is not None and org_id != self.org_id:
             return f"{self.actor.id} acts for tenant {self.org_id} only"
         least = _LEAST.get(action, Role.ADMIN)
-        if _RANK[self.role] < _RANK[least]:
+        if self.role.rank < least.rank:
             return f"the role {self.role} may not, {least} may"
         return None

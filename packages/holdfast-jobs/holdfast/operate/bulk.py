@@ -1,6 +1,6 @@
 """Bulk actions on dead letters by filter, with a dry run.
 
-A bulk takes the same step for each item as a single call. It works page by page, each page in a
+A bulk takes the same steps for each item as single calls. It works page by page, each page in a
 transaction with a fixed number of statements. Skipped items are reported with the reason. An
 interrupted bulk can be repeated.
 """
@@ -8,25 +8,26 @@ interrupted bulk can be repeated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.actor import Role
-from holdfast.engine import audit
 from holdfast.errors import Forbidden, QueueFull
 from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.operate.bulk_steps import RECOVERY, Decision, Walk, take_steps
 from holdfast.operate.dead_letter import DeadLetter, DeadLetterState, Standing
 from holdfast.operate.dead_letter_input import (
     LONGEST_REASON,
+    LONGEST_REFERENCE,
     DeadLetterFilter,
     place_of,
+    read_kind,
     read_place,
     read_texts,
 )
-from holdfast.operate.dead_letter_plan import why_not_in_bulk
 from holdfast.operate.refusal import InvalidAction, NothingMatches
-from holdfast.operate.replay import SQL, Replays, make_replays, step_of
+from holdfast.operate.replay import SQL, Replays, make_replays
 from holdfast.store import Row, Tx
 
 LIMIT = 1_000
@@ -39,18 +40,21 @@ NAMED = 100
 
 SUBJECT = "dead_letters"
 
+Progress = Callable[[int, int], None]
+"""Called after each page with the number of items that are done and that were ready."""
+
 
 @dataclass(frozen=True, slots=True)
 class BulkRequest:
     """The arguments of a bulk action. An empty filter needs *everything* and *confirm*."""
 
     wanted: DeadLetterFilter
-    reason: str
-    full_restart: bool
+    decision: Decision
     is_dry_run: bool
     everything: bool
     confirm: int | None
     limit: int
+    on_progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +78,18 @@ class BulkAnswer:
     # The first items, by the id of the failed job, each with its result.
     named: tuple[Mapping[str, Any], ...]
     stopped: str | None = None
+    # How many of the items that are done were replayed.
+    replayed: int = 0
 
 
-def perform(context: OperatorContext, action: Action, ask: BulkRequest) -> BulkAnswer:
-    """Apply *action* to every item that matches *ask* and is in the required state."""
+def perform(
+    context: OperatorContext, name: str, steps: Sequence[Action], ask: BulkRequest
+) -> BulkAnswer:
+    """Take *steps* for every item that matches *ask* and is in a required state.
+
+    *name* is the action in the answer. The first step is the action of a refusal.
+    """
+    action = steps[0]
     try:
         ask = _read(ask)
         org_id = context.org_id or ask.wanted.org_id
@@ -86,11 +98,12 @@ def perform(context: OperatorContext, action: Action, ask: BulkRequest) -> BulkA
             raise NothingMatches(str(ask.wanted))
     except (InvalidAction, NothingMatches) as error:
         context.refuse(action, error, org_id=context.org_id, subject=SUBJECT)
-    context.check(action, org_id=org_id, subject=SUBJECT)
+    for step in steps:
+        context.check(step, org_id=org_id, subject=SUBJECT)
     if org_id is None and context.role is not Role.ADMIN:
-        refusal = Forbidden(f"{action} of many tenants at once is for an admin; name one: org_id.")
+        refusal = Forbidden(f"{name} of many tenants at once is for an admin; name one: org_id.")
         context.refuse(action, refusal, org_id=None, subject=SUBJECT)
-    bulk = _Bulk(context, action, ask, org_id)
+    bulk = _Bulk(context, name, Walk(tuple(steps), ask.decision), ask, org_id)
     groups = bulk.find_groups()
     try:
         _check_size(ask, sum(groups.values()))
@@ -99,15 +112,28 @@ def perform(context: OperatorContext, action: Action, ask: BulkRequest) -> BulkA
     return bulk.run(groups)
 
 
+def read_steps(steps: Sequence[str] | None) -> tuple[Action, ...]:
+    """Return steps of the workflow in its order; without *steps* all of them."""
+    if steps is None:
+        return RECOVERY
+    is_list = isinstance(steps, (list, tuple, set, frozenset)) and bool(steps)
+    if not is_list or any(step not in tuple(RECOVERY) for step in steps):
+        raise InvalidAction({"steps": f"must be a list of {', '.join(RECOVERY)}"})
+    return tuple(step for step in RECOVERY if step in steps)
+
+
 def _read(ask: BulkRequest) -> BulkRequest:
     """Return the validated request; raises InvalidAction."""
-    wanted = ask.wanted.check()
-    (reason,) = read_texts(reason=(ask.reason, LONGEST_REASON))
+    wanted, given = ask.wanted.check(), ask.decision
+    (reason,) = read_texts(reason=(given.reason, LONGEST_REASON))
+    kind = None if given.kind is None else read_kind(given.kind)
+    if given.evidence_ref is not None:
+        read_texts(evidence_ref=(given.evidence_ref, LONGEST_REFERENCE))
     if not 1 <= ask.limit <= LONGEST:
         raise InvalidAction({"limit": f"must be from 1 to {LONGEST}"})
     if wanted.state is not None and DeadLetterState(wanted.state).is_ended:
         raise InvalidAction({"state": f"nothing is done to what is {wanted.state}"})
-    return replace(ask, wanted=wanted, reason=reason)
+    return replace(ask, wanted=wanted, decision=replace(given, reason=reason, kind=kind))
 
 
 def _check_size(ask: BulkRequest, matched: int) -> None:
@@ -129,7 +155,8 @@ class _Bulk:
     """One bulk in progress."""
 
     context: OperatorContext
-    action: Action
+    name: str
+    walk: Walk
     ask: BulkRequest
     org_id: str | None
 
@@ -144,10 +171,13 @@ class _Bulk:
         for standing, letters in groups.items():
             left[self._why_not(standing) or ""] += letters
         ready = left.pop("", 0)
-        first = self.context.store.read(lambda tx: self._page(tx, NAMED, None))
-        named = [_name(letter, why=self._why_not(letter.standing)) for letter in first]
+        first = self.context.store.read(lambda tx: self._rows(tx, NAMED, None))
+        named = [
+            _name(DeadLetter.from_row(row), why=self._why_not(Standing.from_row(row)))
+            for row in first
+        ]
         answer = BulkAnswer(
-            self.action,
+            self.name,
             self.ask.is_dry_run,
             sum(groups.values()),
             ready,
@@ -157,12 +187,13 @@ class _Bulk:
         )
         if self.ask.is_dry_run or not ready:
             return answer
-        done, stopped = self._act()
+        done, stopped = self._act(ready)
         left_out = [item for item in named if item["why"] is not None]
         told = (*done[:NAMED], *left_out)
-        return replace(answer, done=len(done), named=told, stopped=stopped)
+        replayed = sum(1 for item in done if item["replay_job_id"] is not None)
+        return replace(answer, done=len(done), named=told, stopped=stopped, replayed=replayed)
 
-    def _act(self) -> tuple[list[dict[str, Any]], str | None]:
+    def _act(self, ready: int) -> tuple[list[dict[str, Any]], str | None]:
         """Process page by page; return the results and the error that stopped it, if any."""
         done: list[dict[str, Any]] = []
         before: str | None = None
@@ -173,9 +204,13 @@ class _Bulk:
             except QueueFull as error:
                 return done, str(error)
             done += taken
+            if taken and self.ask.on_progress is not None:
+                self.ask.on_progress(len(done), min(ready, self.ask.limit))
             if len(page) < size:
-                break
+                return done, None
             before = place_of(page[-1])
+        if len(done) < ready:
+            return done, f"The limit of {self.ask.limit} was reached. Repeat it for the rest."
         return done, None
 
     def _act_on_page(self, size: int, before: str | None) -> tuple[list[Row], list[dict[str, Any]]]:
@@ -183,74 +218,47 @@ class _Bulk:
 
         def work(tx: Tx) -> tuple[list[Row], Replays | None, list[dict[str, Any]]]:
             rows = self._rows(tx, size, before)
-            letters = [DeadLetter.from_row(row) for row in rows]
-            ready = [letter for letter in letters if self._why_not(letter.standing) is None]
-            if not ready:
+            found = [(DeadLetter.from_row(row), Standing.from_row(row)) for row in rows]
+            fit = [pair for pair in found if self._why_not(pair[1]) is None]
+            if not fit:
                 return rows, None, []
-            if self.action is Action.DISCARD:
-                return rows, None, self._discard(tx, ready)
-            replays = make_replays(
-                tx,
-                self.context,
-                ready,
-                ids=ids[: len(ready)],
-                reason=self.ask.reason,
-                full_restart=self.ask.full_restart,
-                detail=self._detail,
-            )
-            made = {(row["org_id"], row["job_id"]): row["replay_job_id"] for row in replays.made}
-            named = [
-                _name(letter, replay=made[letter.org_id, letter.job_id])
-                for letter in ready
-                if (letter.org_id, letter.job_id) in made
-            ]
-            return rows, replays, named
+            changed, ready = take_steps(tx, self.context, fit, self.walk, self._detail)
+            after = {(one.org_id, one.job_id): _name(one) for one in changed}
+            replays = self._replay(tx, ready, ids) if ready else None
+            for made in () if replays is None else replays.made:
+                key = made["org_id"], made["job_id"]
+                one = next(one for one in ready if (one.org_id, one.job_id) == key)
+                replaying = replace(one, state=DeadLetterState.REPLAYING)
+                after[key] = _name(replaying, replay=made["replay_job_id"])
+            return rows, replays, list(after.values())
 
         rows, replays, taken = self.context.store.write(work)
         if replays is not None:
             replays.announce(self.context)
         return rows, taken
 
-    def _discard(self, tx: Tx, letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
-        steps = [
-            step_of(letter, DeadLetterState.DISCARDED, last_words=self.ask.reason)
-            for letter in letters
-        ]
-        rows = tx.many(SQL.step_letters, steps=steps)
-        ended = {(row["org_id"], row["job_id"]) for row in rows}
-        taken = [letter for letter in letters if (letter.org_id, letter.job_id) in ended]
-        detail = {"reason": self.ask.reason[:200], "role": self.context.role, **self._detail}
-        audit.record(
+    def _replay(self, tx: Tx, letters: Sequence[DeadLetter], ids: Sequence[str]) -> Replays:
+        return make_replays(
             tx,
-            self.context.actor,
-            [
-                audit.Entry(
-                    letter.org_id,
-                    letter.job_id,
-                    "dead_letter.discarded",
-                    letter.attempts,
-                    detail,
-                )
-                for letter in taken
-            ],
+            self.context,
+            letters,
+            ids=ids[: len(letters)],
+            reason=self.walk.decision.reason,
+            full_restart=self.walk.decision.full_restart,
+            detail=self._detail,
         )
-        return [_name(letter) for letter in taken]
 
     @property
     def _detail(self) -> dict[str, Any]:
         """Return the audit detail that links each item to its bulk."""
         return {"filter": str(self.ask.wanted) or "everything"}
 
-    def _page(self, tx: Tx, size: int, before: str | None) -> list[DeadLetter]:
-        return [DeadLetter.from_row(row) for row in self._rows(tx, size, before)]
-
     def _rows(self, tx: Tx, size: int, before: str | None) -> list[Row]:
         params = self.ask.wanted.params(self.org_id) | read_place(before)
         return tx.many(SQL.list_letters, **params, limit=size, with_ended=0)
 
     def _why_not(self, standing: Standing) -> str | None:
-        handler = self.context.registry.handlers.get(standing.job_type)
-        return why_not_in_bulk(self.action, standing, handler, full_restart=self.ask.full_restart)
+        return self.walk.why_not(standing, self.context.registry.handlers.get(standing.job_type))
 
 
 def _name(

@@ -73,6 +73,12 @@ class Standing:
     stage: str
     pipeline_version: str
     replay_refusal: str | None
+    kind: DeadLetterKind | None = None
+    error_class: str = ""
+    is_escalated: bool = False
+    is_verified: bool = False
+    # Whether required deliveries of the completed replay are not sent.
+    is_undelivered: bool = False
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Standing:
@@ -122,7 +128,15 @@ class DeadLetter:
     @property
     def standing(self) -> Standing:
         return Standing(
-            self.state, self.job_type, self.stage, self.pipeline_version, self.replay_refusal
+            self.state,
+            self.job_type,
+            self.stage,
+            self.pipeline_version,
+            self.replay_refusal,
+            self.kind,
+            self.error_class,
+            self.escalated_at is not None,
+            self.verified_at is not None,
         )
 
 
@@ -175,7 +189,9 @@ def _read(name: str, value: Any) -> Any:
             return DeadLetterKind(value)
         case "checklist" | "sanitized_context":
             return decode(value)
-        case "full_restart" | "is_safe_to_repeat":
+        case "full_restart":
+            return bool(value)
+        case _ if name.startswith("is_"):
             # SQLite has no boolean type.
             return bool(value)
         case _:

@@ -15,7 +15,16 @@ WHERE letter.org_id = :org_id AND letter.job_id = :job_id;
 
 -- list_letters :many — crosses tenants unless :org_id is given: newest first, page by page
 SELECT letter.*, failed.max_attempts, failed.pipeline_version,
-       coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal
+       coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal,
+       CASE WHEN letter.escalated_at IS NULL THEN 0 ELSE 1 END AS is_escalated,
+       CASE WHEN letter.verified_at IS NULL THEN 0 ELSE 1 END AS is_verified,
+       CASE WHEN letter.state = 'replayed' AND EXISTS (
+           SELECT 1
+           FROM holdfast.delivery AS delivery
+           WHERE delivery.org_id = letter.org_id
+             AND delivery.job_id IN (letter.job_id, replay.replay_job_id)
+             AND delivery.is_required = 1 AND delivery.state <> 'sent'
+       ) THEN 1 ELSE 0 END AS is_undelivered
 FROM holdfast.dead_letter AS letter
 JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
 JOIN holdfast.job AS failed
@@ -23,6 +32,9 @@ JOIN holdfast.job AS failed
  AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
 LEFT JOIN holdfast.category AS category ON category.name = job.category
 LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
+LEFT JOIN holdfast.dead_letter_replay AS replay
+  ON replay.org_id = letter.org_id AND replay.job_id = letter.job_id
+ AND replay.number = letter.replay_count
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
   AND (CAST(:state AS text) IS NOT NULL OR :with_ended = 1 OR letter.ended_at IS NULL)
   AND (CAST(:state AS text) IS NULL OR letter.state = :state)
@@ -33,6 +45,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
   AND (CAST(:kind AS text) IS NULL OR letter.kind = :kind)
   AND (CAST(:older_ms AS bigint) IS NULL
        OR letter.created_at < {later(-CAST(:older_ms AS bigint))})
+  AND (CAST(:since AS {instant}) IS NULL OR letter.last_failure_at >= :since)
   AND (CAST(:before_id AS {uuid}) IS NULL
        OR (letter.created_at, letter.job_id) < (CAST(:before_at AS {instant}), CAST(:before_id AS {uuid})))
 ORDER BY letter.created_at DESC, letter.job_id DESC
@@ -112,29 +125,63 @@ FROM {rows replays: org_id uuid, job_id uuid, number integer, replay_job_id uuid
 WHERE TRUE;
 
 -- group_letters :many — crosses tenants unless :org_id is given: the items that a bulk would process, grouped
-SELECT letter.state, letter.job_type, letter.stage, failed.pipeline_version,
-       coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal,
-       count(*) AS letters
-FROM holdfast.dead_letter AS letter
-JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
-JOIN holdfast.job AS failed
-  ON failed.org_id = letter.org_id
- AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
-LEFT JOIN holdfast.category AS category ON category.name = job.category
-LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
-WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
-  AND letter.ended_at IS NULL
-  AND (CAST(:state AS text) IS NULL OR letter.state = :state)
-  AND (CAST(:job_type AS text) IS NULL OR letter.job_type = :job_type)
-  AND (CAST(:error_class AS text) IS NULL OR letter.error_class = :error_class)
-  AND (CAST(:queue AS text) IS NULL OR letter.queue = :queue)
-  AND (CAST(:stage AS text) IS NULL OR letter.stage = :stage)
-  AND (CAST(:kind AS text) IS NULL OR letter.kind = :kind)
-  AND (CAST(:older_ms AS bigint) IS NULL
-       OR letter.created_at < {later(-CAST(:older_ms AS bigint))})
-GROUP BY letter.state, letter.job_type, letter.stage, failed.pipeline_version,
-         coalesce(rule.replay_refusal, category.replay_refusal)
-ORDER BY letter.state, letter.job_type, letter.stage;
+SELECT state, job_type, stage, pipeline_version, replay_refusal, kind, error_class, is_escalated,
+       is_verified, is_undelivered, count(*) AS letters
+FROM (
+    SELECT letter.state, letter.job_type, letter.stage, failed.pipeline_version, letter.kind,
+           letter.error_class,
+           coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal,
+           CASE WHEN letter.escalated_at IS NULL THEN 0 ELSE 1 END AS is_escalated,
+           CASE WHEN letter.verified_at IS NULL THEN 0 ELSE 1 END AS is_verified,
+           CASE WHEN letter.state = 'replayed' AND EXISTS (
+               SELECT 1
+               FROM holdfast.delivery AS delivery
+               WHERE delivery.org_id = letter.org_id
+                 AND delivery.job_id IN (letter.job_id, replay.replay_job_id)
+                 AND delivery.is_required = 1 AND delivery.state <> 'sent'
+           ) THEN 1 ELSE 0 END AS is_undelivered
+    FROM holdfast.dead_letter AS letter
+    JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+    JOIN holdfast.job AS failed
+      ON failed.org_id = letter.org_id
+     AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
+    LEFT JOIN holdfast.category AS category ON category.name = job.category
+    LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
+    LEFT JOIN holdfast.dead_letter_replay AS replay
+      ON replay.org_id = letter.org_id AND replay.job_id = letter.job_id
+     AND replay.number = letter.replay_count
+    WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
+      AND letter.ended_at IS NULL
+      AND (CAST(:state AS text) IS NULL OR letter.state = :state)
+      AND (CAST(:job_type AS text) IS NULL OR letter.job_type = :job_type)
+      AND (CAST(:error_class AS text) IS NULL OR letter.error_class = :error_class)
+      AND (CAST(:queue AS text) IS NULL OR letter.queue = :queue)
+      AND (CAST(:stage AS text) IS NULL OR letter.stage = :stage)
+      AND (CAST(:kind AS text) IS NULL OR letter.kind = :kind)
+      AND (CAST(:older_ms AS bigint) IS NULL
+           OR letter.created_at < {later(-CAST(:older_ms AS bigint))})
+      AND (CAST(:since AS {instant}) IS NULL OR letter.last_failure_at >= :since)
+) AS standing
+GROUP BY state, job_type, stage, pipeline_version, replay_refusal, kind, error_class, is_escalated,
+         is_verified, is_undelivered
+ORDER BY state, job_type, stage, error_class;
+
+-- list_causes :many — crosses tenants unless :org_id is given: open items by cause, largest first
+SELECT job_type, error_class, stage, queue, state, count(*) AS letters,
+       count(escalated_at) AS escalated, min(created_at) AS oldest_at, max(created_at) AS newest_at
+FROM holdfast.dead_letter
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+  AND ended_at IS NULL
+  AND (CAST(:state AS text) IS NULL OR state = :state)
+  AND (CAST(:job_type AS text) IS NULL OR job_type = :job_type)
+  AND (CAST(:error_class AS text) IS NULL OR error_class = :error_class)
+  AND (CAST(:queue AS text) IS NULL OR queue = :queue)
+  AND (CAST(:stage AS text) IS NULL OR stage = :stage)
+  AND (CAST(:kind AS text) IS NULL OR kind = :kind)
+  AND (CAST(:older_ms AS bigint) IS NULL OR created_at < {later(-CAST(:older_ms AS bigint))})
+GROUP BY job_type, error_class, stage, queue, state
+ORDER BY count(*) DESC, job_type, error_class, stage, queue, state
+LIMIT :limit;
 
 -- list_downstream :many — the states of the required deliveries of these jobs
 SELECT delivery.state

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.clock import ms, read_instant
+from holdfast.arguments import instant
+from holdfast.clock import ms, read_instant, write_instant
 from holdfast.ids import read_uuid
 from holdfast.operate.dead_letter import CHECKLISTS, DeadLetterKind, DeadLetterState
 from holdfast.operate.refusal import InvalidAction
@@ -93,6 +94,8 @@ class DeadLetterFilter:
     kind: DeadLetterKind | str | None = None
     state: DeadLetterState | str | None = None
     older_than: timedelta | None = None
+    # Those whose last failure is not earlier.
+    since: datetime | None = None
 
     @property
     def given(self) -> dict[str, Any]:
@@ -121,6 +124,11 @@ class DeadLetterFilter:
             and timedelta(0) < self.older_than <= _LONGEST_AGE
         ):
             errors["older_than"] = "must be longer than nothing and at most ten years"
+        if self.since is not None:
+            try:
+                instant(self.since)
+            except ValueError as exc:
+                errors["since"] = str(exc)
         org_id = None
         if self.org_id is not None:
             try:
@@ -142,6 +150,7 @@ class DeadLetterFilter:
             "kind": None if self.kind is None else DeadLetterKind(self.kind).value,
             "state": None if self.state is None else DeadLetterState(self.state).value,
             "older_ms": None if self.older_than is None else ms(self.older_than),
+            "since": None if self.since is None else write_instant(self.since),
         }
 
 

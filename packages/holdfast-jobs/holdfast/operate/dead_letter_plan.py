@@ -23,7 +23,8 @@ _WAY = (
     DeadLetterState.REPLAYED,
 )
 # The state that each step requires.
-_BEGINS: Mapping[Action, DeadLetterState] = {
+BEGINS: Mapping[Action, DeadLetterState] = {
+    Action.TRIAGE: DeadLetterState.OPEN,
     Action.REMEDIATE: DeadLetterState.TRIAGED,
     Action.VALIDATE: DeadLetterState.REMEDIATED,
     Action.REPLAY: DeadLetterState.VALIDATED,
@@ -67,7 +68,7 @@ def why_not(action: Action, letter: DeadLetter) -> Conflict | None:
     """Return the error that refuses *action* in the letter's state, if any."""
     state, item = letter.state, f"Dead letter {letter.job_id}"
     if state.is_ended:
-        return LetterEnded(f"{item} is {_words(state)} and stays so. Nothing was done.")
+        return LetterEnded(f"{item} is {words_of(state)} and stays so. Nothing was done.")
     never = never_replayed(letter.standing)
     if action is Action.REPLAY and never is not None:
         return NeverReplayed(f"{item} is not replayed: {never}.")
@@ -77,20 +78,20 @@ def why_not(action: Action, letter: DeadLetter) -> Conflict | None:
         if state is DeadLetterState.REPLAYING or late:
             return StepRefused(f"{item}: {_reason(letter)}.")
         return None
-    begins = _BEGINS[action]
+    begins = BEGINS[action]
     if _WAY.index(state) < _WAY.index(begins):
         return StepRefused(
-            f"{item} is {_words(state)}; {_named(action)} comes after it is {_words(begins)}."
+            f"{item} is {words_of(state)}; {_named(action)} comes after it is {words_of(begins)}."
             f" Next step: {next_step_of(letter)}."
         )
     if state is not begins:
         return StepRefused(
-            f"{item} is {_words(state)}: this step was taken before."
+            f"{item} is {words_of(state)}: this step was taken before."
             f" Next step: {next_step_of(letter)}."
         )
     if action is Action.RESOLVE and letter.verified_at is None:
         return StepRefused(
-            f"{item} is replayed, but nobody has verified the replay."
+            f"{item} is replayed, but the replay has not been verified."
             f" Next step: {next_step_of(letter)}."
         )
     return None
@@ -99,18 +100,6 @@ def why_not(action: Action, letter: DeadLetter) -> Conflict | None:
 def never_replayed(item: Standing) -> str | None:
     """Return why jobs of this type are never replayed; None if they may be."""
     return item.replay_refusal
-
-
-def why_not_in_bulk(
-    action: Action, item: Standing, handler: Handler | None, *, full_restart: bool
-) -> str | None:
-    """Return why a bulk skips items like this; None if it does not."""
-    if action is Action.DISCARD:
-        return "a replay is under way" if item.state is DeadLetterState.REPLAYING else None
-    never = never_replayed(item)
-    if never is None and item.state is not DeadLetterState.VALIDATED:
-        return f"{_words(item.state)}, not validated"
-    return never or why_not_from(item, handler, full_restart=full_restart)
 
 
 def why_not_from(item: Standing, handler: Handler | None, *, full_restart: bool) -> str | None:
@@ -182,10 +171,11 @@ def _reason(letter: DeadLetter) -> str:
         case DeadLetterState.REPLAYED:
             return f"replay {letter.replay_count} completed; verify and resolve it"
         case _:
-            return f"it is {_words(letter.state)} and stays so"
+            return f"it is {words_of(letter.state)} and stays so"
 
 
-def _words(state: DeadLetterState) -> str:
+def words_of(state: DeadLetterState) -> str:
+    """Return a state as words."""
     return state.replace("_", " ")
 
 

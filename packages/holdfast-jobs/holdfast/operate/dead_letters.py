@@ -7,18 +7,30 @@ database enforces the same rules. Refusals are audited.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from holdfast.arguments import anything, checked, flag, instance, text, whole
+from holdfast.arguments import (
+    anything,
+    checked,
+    each,
+    flag,
+    having,
+    instance,
+    string,
+    text,
+    whole,
+)
 from holdfast.document import encode
 from holdfast.engine import audit
 from holdfast.engine.handler import Handler
 from holdfast.errors import Conflict, NotFound
 from holdfast.operate import bulk
 from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.operate.bulk_steps import Decision
 from holdfast.operate.dead_letter import DeadLetter, DeadLetterKind, DeadLetterState, Note, Replay
+from holdfast.operate.dead_letter_causes import Cause, list_causes
 from holdfast.operate.dead_letter_input import (
     LONGEST_NOTE,
     LONGEST_REASON,
@@ -78,12 +90,17 @@ class ReplayMade:
         "confirm": whole(),
         "is_safe_to_repeat": flag,
         # Checked by the method, so that the refusal of a limit is audited.
-        **dict.fromkeys(("replay_all.limit", "discard_all.limit"), whole(-(2**31))),
+        **dict.fromkeys(
+            ("recover.limit", "replay_all.limit", "discard_all.limit"), whole(-(2**31))
+        ),
+        "on_progress": having("__call__"),
+        "recover.done": each(string),
         "version": whole(1),
         "wanted": instance(DeadLetterFilter),
         # Checked by the method, so that the refusal of a text is audited.
         **dict.fromkeys(
-            ("body", "done", "evidence_ref", "kind", "notes", "reason", "reference"), anything
+            ("body", "done", "evidence_ref", "kind", "notes", "reason", "reference", "steps"),
+            anything,
         ),
     },
 )
@@ -311,7 +328,47 @@ class DeadLetters:
 
         return self._act(Action.NOTE, job_id, None, work)
 
+    def causes(self, wanted: DeadLetterFilter | None = None) -> Sequence[Cause]:
+        """Open dead letters that match, grouped by cause and state, the largest group first."""
+        return list_causes(self.context, wanted or DeadLetterFilter())
+
     # -- bulk actions
+
+    def recover(
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        reason: str,
+        steps: Sequence[str] | None = None,
+        kind: DeadLetterKind | str | None = None,
+        done: Collection[str] | None = None,
+        evidence_ref: str | None = None,
+        full_restart: bool = False,
+        is_dry_run: bool = False,
+        everything: bool = False,
+        confirm: int | None = None,
+        limit: int = bulk.LIMIT,
+        on_progress: bulk.Progress | None = None,
+    ) -> bulk.BulkAnswer:
+        """Take all dead letters that match as far through the workflow as their state allows.
+
+        Open ones are triaged, remediated, validated and replayed; those whose replay completed are
+        verified and resolved. The call confirms the checklist of each kind, and that repeating the
+        jobs is safe. Without *kind* it takes transient failures only. *steps* limits it to some
+        steps, *done* to some points of the checklist. *reason* is recorded with every step.
+        *on_progress* is called after each page with the numbers of items done and ready.
+        """
+        try:
+            taken = bulk.read_steps(steps)
+        except InvalidAction as error:
+            org_id = self.context.org_id
+            self.context.refuse(Action.REPLAY, error, org_id=org_id, subject=bulk.SUBJECT)
+        confirmed = None if done is None else frozenset(done)
+        decision = Decision(reason, kind, confirmed, evidence_ref, full_restart)  # type: ignore[arg-type]
+        ask = bulk.BulkRequest(
+            wanted, decision, is_dry_run, everything, confirm, limit, on_progress
+        )
+        return bulk.perform(self.context, "recover" if steps is None else taken[0], taken, ask)
 
     def replay_all(
         self,
@@ -325,8 +382,9 @@ class DeadLetters:
         limit: int = bulk.LIMIT,
     ) -> bulk.BulkAnswer:
         """Replay all validated dead letters that match; report why others were skipped."""
-        ask = bulk.BulkRequest(wanted, reason, full_restart, is_dry_run, everything, confirm, limit)
-        return bulk.perform(self.context, Action.REPLAY, ask)
+        decision = Decision(reason, full_restart=full_restart)
+        ask = bulk.BulkRequest(wanted, decision, is_dry_run, everything, confirm, limit)
+        return bulk.perform(self.context, Action.REPLAY, (Action.REPLAY,), ask)
 
     def discard_all(
         self,
@@ -339,8 +397,8 @@ class DeadLetters:
         limit: int = bulk.LIMIT,
     ) -> bulk.BulkAnswer:
         """Discard all dead letters that match, unless a replay is in progress."""
-        ask = bulk.BulkRequest(wanted, reason, False, is_dry_run, everything, confirm, limit)
-        return bulk.perform(self.context, Action.DISCARD, ask)
+        ask = bulk.BulkRequest(wanted, Decision(reason), is_dry_run, everything, confirm, limit)
+        return bulk.perform(self.context, Action.DISCARD, (Action.DISCARD,), ask)
 
     # -- steps
 

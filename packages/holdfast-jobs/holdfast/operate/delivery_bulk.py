@@ -50,7 +50,7 @@ class Decision:
 
 
 _UNDECIDED = (State.HELD, State.FAILED, State.DROPPED)
-_MOVED = "its channel has it after all, its text was erased, or somebody moved it"
+_MOVED = "its channel has it after all, its text was erased, or another operator changed it"
 DECISIONS: Mapping[Action, Decision] = {
     Action.CONFIRM_DELIVERY: Decision(
         SQL.confirm_deliveries, DeliveryChange.CONFIRMED, "confirmed", _UNDECIDED, _MOVED
@@ -63,7 +63,7 @@ DECISIONS: Mapping[Action, Decision] = {
         DeliveryChange.DROPPED,
         None,
         (State.PENDING, State.HELD, State.FAILED),
-        "a worker is at it, or somebody moved it; look at it again in a minute",
+        "a worker is processing it, or another operator changed it; try again in a minute",
     ),
 }
 

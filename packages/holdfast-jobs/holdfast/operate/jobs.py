@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Unpack
 
-from holdfast.arguments import anything, checked, instance, name, uuid, word
+from holdfast.arguments import anything, checked, each, instance, name, uuid, word
 from holdfast.clock import read_instant
 from holdfast.document import decode
 from holdfast.engine.audit import JOB_SQL
@@ -15,11 +15,14 @@ from holdfast.engine.cancel import CancelAnswer
 from holdfast.engine.category_rules import SQL as NOTES_SQL
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import Job, State
-from holdfast.engine.request import Options
+from holdfast.engine.lookup import SQL as LOOKUP_SQL
+from holdfast.engine.request import JobRequest, Options
 from holdfast.errors import InvalidJob, JobNotFound
 from holdfast.operate.audit import AuditEvent
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.cancel import cancel_job
+from holdfast.operate.cancel_all import LONGEST as LONGEST_CANCEL
+from holdfast.operate.cancel_all import CancelAllAnswer, cancel_matching
 from holdfast.operate.explain import explain_job
 from holdfast.operate.explanation import Explanation
 from holdfast.operate.locate import locate_job
@@ -27,6 +30,16 @@ from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filte
 from holdfast.operate.refusal import InvalidAction
 from holdfast.operate.short_ids import JOBS
 from holdfast.store import Row, Statements, Tx
+
+__all__ = [
+    "EventNote",
+    "JobCount",
+    "JobFilter",
+    "JobRequest",
+    "JobRow",
+    "JobView",
+    "Jobs",
+]
 
 SQL = Statements("holdfast.operate", "jobs.sql")
 
@@ -42,10 +55,12 @@ class JobFilter:
     state: State | str | None = None
     job_type: str | None = None
     queue: str | None = None
+    error_class: str | None = None
 
     def check(self) -> JobFilter:
         """Return the filter in stored form; raises InvalidAction with every bad field."""
-        checks = {"org_id": uuid, "state": word(State), "job_type": name, "queue": name}
+        names = dict.fromkeys(("job_type", "queue", "error_class"), name)
+        checks = {"org_id": uuid, "state": word(State), **names}
         return read_filter(self, checks)
 
 
@@ -109,19 +124,27 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class JobCount:
-    """How many jobs are in one state and queue."""
+    """How many jobs are in one state and queue, and how many of them need an operator.
+
+    A failed job needs one until its replay starts again, or its dead letter is closed.
+    """
 
     state: str
     queue: str
     jobs: int
+    problems: int = 0
 
 
 @checked(
     InvalidAction,
     checks={
         "wanted": instance(JobFilter),
+        "requests": each(instance(JobRequest)),
         # Checked by the method, so that a refusal is audited, or by the enqueue itself.
-        **dict.fromkeys(("enqueue.job_type", "payload", "enqueue.org_id", "reason"), anything),
+        **dict.fromkeys(
+            ("enqueue.job_type", "enqueue_many.job_type", "payload", "enqueue.org_id", "reason"),
+            anything,
+        ),
     },
 )
 class Jobs:
@@ -142,6 +165,7 @@ class Jobs:
             "state": wanted.state,
             "job_type": wanted.job_type,
             "queue": wanted.queue,
+            "error_class": wanted.error_class,
             "before": before,
             "limit": check_limit(limit) + 1,
         }
@@ -158,13 +182,26 @@ class Jobs:
         return self.context.store.read(lambda tx: _view(tx, org_id, job_id))
 
     def counts(self, *, org_id: str | None = None) -> tuple[JobCount, ...]:
-        """Job counts by state and queue."""
+        """Job counts by state and queue, with the failed jobs that need an operator."""
         org_id = self.context.tenant_for(Action.LOOK, org_id, subject="jobs")
-        if org_id is None:
-            rows = self.context.store.read(lambda tx: tx.many(SQL.count_all_jobs))
-        else:
-            rows = self.context.store.read(lambda tx: tx.many(SQL.count_jobs, org_id=org_id))
-        return tuple(JobCount(row["state"], row["queue"], row["jobs"]) for row in rows)
+
+        def look(tx: Tx) -> tuple[list[Row], int]:
+            if org_id is None:
+                rows = tx.many(SQL.count_all_jobs)
+            else:
+                rows = tx.many(SQL.count_jobs, org_id=org_id)
+            return rows, tx.one(SQL.count_problems, org_id=org_id)["jobs"]
+
+        rows, problems = self.context.store.read(look)
+        return tuple(
+            JobCount(
+                row["state"],
+                row["queue"],
+                row["jobs"],
+                problems if row["state"] == State.FAILED else 0,
+            )
+            for row in rows
+        )
 
     def explain(self, job_id: str) -> Explanation:
         """Explain why a job is in its state, and what has to happen next."""
@@ -173,6 +210,22 @@ class Jobs:
     def cancel(self, job_id: str, *, reason: str) -> CancelAnswer:
         """Cancel a job: at once if it is waiting, at its next step if it is running."""
         return cancel_job(self.context, job_id, reason=reason)
+
+    def cancel_all(
+        self,
+        wanted: JobFilter,
+        *,
+        reason: str,
+        is_dry_run: bool = False,
+        limit: int = LONGEST_CANCEL,
+    ) -> CancelAllAnswer:
+        """Cancel all waiting and running jobs that match; a dry run counts them.
+
+        The filter must have a condition. Jobs that ended meanwhile are counted as too late.
+        """
+        return cancel_matching(
+            self.context, wanted, reason=reason, is_dry_run=is_dry_run, limit=limit
+        )
 
     def enqueue(
         self,
@@ -200,9 +253,24 @@ class Jobs:
         options["actor"] = self.context.actor
         return self.context.app.enqueue(job_type, payload, org_id=tenant, **options)
 
+    def enqueue_many(self, job_type: str, requests: Sequence[JobRequest]) -> Sequence[Enqueued]:
+        """Enqueue jobs of one type as the actor of the context: all of them or none.
+
+        The tenant of each is that of its request.
+        """
+        for org_id in sorted({str(request.org_id) for request in requests}):
+            self.context.check(Action.ENQUEUE, org_id=org_id, subject="jobs")
+        own = [replace(request, actor=self.context.actor) for request in requests]
+        return self.context.app.enqueue_many(job_type, own)
+
+
+def attempts_made(state: str, attempt_count: int) -> int:
+    """The attempts that were made or are under way; the stored count has failed ones only."""
+    return attempt_count + (state in (State.PROCESSING, State.BATCH_SUBMITTED, State.COMPLETED))
+
 
 def _view(tx: Tx, org_id: str, job_id: str) -> JobView:
-    row = tx.maybe(JOB_SQL.find_job, org_id=org_id, id=job_id)
+    row = tx.maybe(LOOKUP_SQL.find_with_progress, org_id=org_id, id=job_id)
     if row is None:
         raise JobNotFound(job_id)
     key = {"org_id": org_id, "job_id": job_id}
@@ -210,9 +278,10 @@ def _view(tx: Tx, org_id: str, job_id: str) -> JobView:
     if letter is not None:
         letter = {**letter, "sanitized_context": decode(letter["sanitized_context"])}
     notes = tx.many(NOTES_SQL.list_notes, org_id=org_id, subject_id=job_id)
-    shown = {
-        name: value for name, value in Job.from_row(row).record.items() if name not in _PRIVATE
-    }
+    record = dict(Job.from_row(row).record)
+    if record["progress"] is None:
+        del record["progress"]
+    shown = {name: value for name, value in record.items() if name not in _PRIVATE}
     return JobView(
         job_id,
         org_id,

@@ -7,6 +7,7 @@ WHERE org_id = :org_id AND id < :before
   AND (CAST(:state AS text) IS NULL OR state = :state)
   AND (CAST(:job_type AS text) IS NULL OR job_type = :job_type)
   AND (CAST(:queue AS text) IS NULL OR queue = :queue)
+  AND (CAST(:error_class AS text) IS NULL OR error_class = :error_class)
 ORDER BY id DESC
 LIMIT :limit;
 
@@ -19,6 +20,7 @@ WHERE id < :before
   AND (CAST(:state AS text) IS NULL OR state = :state)
   AND (CAST(:job_type AS text) IS NULL OR job_type = :job_type)
   AND (CAST(:queue AS text) IS NULL OR queue = :queue)
+  AND (CAST(:error_class AS text) IS NULL OR error_class = :error_class)
 ORDER BY id DESC
 LIMIT :limit;
 
@@ -34,3 +36,10 @@ SELECT state, queue, count(*) AS jobs
 FROM holdfast.job_record
 GROUP BY state, queue
 ORDER BY state, queue;
+
+-- count_problems :one — crosses tenants unless :org_id is given: failed jobs that need an operator
+-- One whose replay is in progress or has completed needs none, and a replay has no dead letter.
+SELECT count(*) AS jobs
+FROM holdfast.dead_letter
+WHERE ended_at IS NULL AND state NOT IN ('replaying', 'replayed')
+  AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);

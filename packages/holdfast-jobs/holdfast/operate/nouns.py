@@ -16,15 +16,19 @@ from holdfast.errors import ConfigError
 from holdfast.extension import Extension
 
 _PLACES: dict[str, str] = {
+    "api_keys": "holdfast.operate.api_keys:ApiKeys",
     "audit": "holdfast.operate.audit:AuditTrail",
+    "changes": "holdfast.operate.changes:OperatorChanges",
     "dead_letters": "holdfast.operate.dead_letters:DeadLetters",
     "deliveries": "holdfast.operate.deliveries:Deliveries",
     "jobs": "holdfast.operate.jobs:Jobs",
     "limit_keys": "holdfast.operate.limit_keys:LimitKeys",
+    "overview": "holdfast.operate.overview:Overview",
     "queues": "holdfast.operate.queues:OperatorQueues",
     "runs": "holdfast.operate.runs:OperatorRuns",
     "schedules": "holdfast.operate.schedules:Schedules",
     "tenants": "holdfast.operate.tenants:Tenants",
+    "workers": "holdfast.operate.workers:Workers",
 }
 
 

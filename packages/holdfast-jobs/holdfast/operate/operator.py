@@ -19,14 +19,18 @@ from holdfast.operate.verify.run import SHOWN, Report, verify
 from holdfast.store.grants import TENANT
 
 if TYPE_CHECKING:
+    from holdfast.operate.api_keys import ApiKeys
+    from holdfast.operate.changes import OperatorChanges
     from holdfast.operate.dead_letters import DeadLetters
     from holdfast.operate.deliveries import Deliveries
     from holdfast.operate.jobs import Jobs
     from holdfast.operate.limit_keys import LimitKeys
+    from holdfast.operate.overview import Overview
     from holdfast.operate.queues import OperatorQueues
     from holdfast.operate.runs import OperatorRuns
     from holdfast.operate.schedules import Schedules
     from holdfast.operate.tenants import Tenants
+    from holdfast.operate.workers import Workers
     from holdfast.sealed_audit.operator import SealedAudit
 
 
@@ -52,16 +56,20 @@ class Operator:
     """
 
     if TYPE_CHECKING:
+        api_keys: ApiKeys
         # Without the extension "seal" it is an AuditTrail.
         audit: SealedAudit
+        changes: OperatorChanges
         dead_letters: DeadLetters
         deliveries: Deliveries
         jobs: Jobs
         limit_keys: LimitKeys
+        overview: Overview
         queues: OperatorQueues
         runs: OperatorRuns
         schedules: Schedules
         tenants: Tenants
+        workers: Workers
 
     def __init__(self, context: OperatorContext) -> None:
         self.context = context

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from holdfast.engine.development import enable as enable_development
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.schedule.dispatcher import Dispatcher
 from holdfast.engine.schedule.rows import Scheduling, sync_schedules
-from holdfast.engine.worker.supervisor import RECYCLE, Supervisor
+from holdfast.engine.worker.recycling import auto_concurrency
+from holdfast.engine.worker.supervisor import RECYCLE, Supervisor, start_process
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import UnknownQueue
 from holdfast.event import WorkerChanged
@@ -22,10 +24,13 @@ from holdfast.operate.authorization import OperatedApp
 __all__ = [
     "RECYCLE",
     "Dispatcher",
+    "auto_concurrency",
     "dispatch_all",
     "dispatching",
+    "enable_development",
     "make_dispatcher",
     "read_queues",
+    "start_process",
     "supervise",
 ]
 

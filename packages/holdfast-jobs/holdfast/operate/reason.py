@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from holdfast.document import decode
 from holdfast.engine.job import State
+from holdfast.errors import Defect
 from holdfast.operate.dead_letter import DeadLetter
 from holdfast.operate.dead_letter_plan import never_replayed, next_step_of
 from holdfast.operate.explanation import (
@@ -138,7 +139,7 @@ def _canceled(s: Situation) -> Explanation:
          and decode(event["detail"] or "{}").get("answer") != "too_late"),
         None,
     )  # fmt: skip
-    who = "somebody" if asked is None else f"{asked['actor_type']}:{asked['actor_id']}"
+    who = "an unknown actor" if asked is None else f"{asked['actor_type']}:{asked['actor_id']}"
     why = "" if asked is None else decode(asked["detail"] or "{}").get("reason", "")
     line = f"Canceled at {utc(s.at('finished_at'))} by {who}{_kept(s)}"
     return s.explain(
@@ -173,13 +174,22 @@ def _failed(s: Situation) -> Explanation:
     return s.explain(
         Reason.DEAD_LETTER,
         f"{failed}; {item}.",
-        _next_step(letter, s.replay_job_id),
+        _next_step(letter, s.replay_job_id) + _retry_hint(letter),
         letter_id=letter.job_id,
         letter_state=letter.state,
         is_escalated=letter.escalated_at is not None,
         replay_job_id=s.replay_job_id,
         **facts,
     )
+
+
+def _retry_hint(letter: DeadLetter) -> str:
+    """The declaration that retries an unclassified exception, if that is why the job failed."""
+    if letter.state.is_ended or letter.error_class != Defect.error_class:
+        return ""
+    context = letter.sanitized_context
+    remedy = context.get("remedy") if isinstance(context, Mapping) else None
+    return f". To retry this exception in future: {remedy}" if isinstance(remedy, str) else ""
 
 
 def _next_step(letter: DeadLetter, replay_job_id: str | None) -> str:
@@ -189,8 +199,8 @@ def _next_step(letter: DeadLetter, replay_job_id: str | None) -> str:
     if replay_job_id is not None:
         return f"Its replay ends: holdfast explain {replay_job_id}"
     if never is not None:
-        return f"Somebody discards it or fixes it forward; {never}."
+        return f"An operator discards it or fixes it forward; {never}."
     return (
-        f"Somebody takes the next step: {next_step_of(letter)}"
+        f"An operator takes the next step: {next_step_of(letter)}"
         f" (holdfast dead-letters show {letter.job_id})"
     )

@@ -64,8 +64,8 @@ class StaleVersion(Conflict):
         self.job_id = job_id
         found = "another one" if version is None else str(version)
         super().__init__(
-            f"Dead letter {job_id} is not at version {asked}, but at {found}: somebody changed it."
-            f" Look at it again: holdfast dead-letters show {job_id}."
+            f"Dead letter {job_id} is not at version {asked}, but at {found}: it was changed in the"
+            f" meantime. Look at it again: holdfast dead-letters show {job_id}."
         )
 
 

@@ -26,7 +26,7 @@ from holdfast.engine.schedule.schedule import (
     ScheduleOptions,
     make_schedule,
 )
-from holdfast.errors import Conflict, InvalidJob, InvalidSchedule
+from holdfast.errors import Conflict, InvalidJob, InvalidSchedule, ScheduleNotFound
 from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import Page, check_limit, one_of, page_of, read_filter
@@ -36,6 +36,9 @@ from holdfast.store import Tx
 from holdfast.store.caller_connection import run as run_steps
 
 __all__ = ["MisfirePolicy", "ScheduleFilter", "ScheduleView", "Schedules", "check_declared"]
+
+
+NOT_STORED = "declared; the first dispatcher stores it"
 
 
 def check_declared(settings: Settings, clock: Clock) -> None:
@@ -157,12 +160,18 @@ class Schedules:
     def list(
         self, wanted: ScheduleFilter | None = None, *, limit: int = 50, after: str = ""
     ) -> Page[ScheduleView]:
-        """Schedules with the outcome of their newest tick, in order of names."""
+        """Schedules with the outcome of their newest tick, in order of names.
+
+        Declared schedules that no dispatcher has stored yet are listed with their next tick.
+        """
         self.context.check(Action.LOOK, org_id=None, subject="schedules")
         wanted = (wanted or ScheduleFilter()).check()
+        stored = rows.list_schedules(self.context.store)
+        known = {entry.schedule.name for entry in stored}
+        declared = [entry for entry in self._declared() if entry.schedule.name not in known]
         found = [
             ScheduleView.from_row(entry)
-            for entry in rows.list_schedules(self.context.store)
+            for entry in (*stored, *declared)
             if entry.schedule.name > after
             and wanted.is_paused in (None, entry.paused_at is not None)
             and wanted.set_by in (None, entry.set_by)
@@ -271,7 +280,32 @@ class Schedules:
 
     def _find(self, name: str) -> ScheduleRow:
         self.context.check(Action.LOOK, org_id=None, subject=f"schedule:{name}")
-        return rows.find_schedule(self.context.store, name)
+        try:
+            return rows.find_schedule(self.context.store, name)
+        except ScheduleNotFound:
+            for entry in self._declared():
+                if entry.schedule.name == name:
+                    return entry
+            raise
+
+    def _declared(self) -> tuple[ScheduleRow, ...]:
+        """The schedules of the code and the settings, as a dispatcher would store them now."""
+        app = self.context.app
+        now = app.clock.now()
+        return tuple(
+            ScheduleRow(
+                schedule=schedule,
+                set_by="code",
+                next_fire_at=schedule.timetable.next(now),
+                last_fire_at=None,
+                paused_at=None,
+                paused_by=None,
+                pause_reason=None,
+                last_outcome=None,
+                last_detail=NOT_STORED,
+            )
+            for schedule in app.schedules.with_settings(app.settings, now=now).values()
+        )
 
     def _admit(self, action: Action, name: str, reason: str) -> str:
         return admit(self.context, action, reason, org_id=None, subject=f"schedule:{name}")

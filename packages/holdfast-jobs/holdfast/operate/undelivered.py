@@ -30,7 +30,7 @@ def why_undelivered(s: Situation, due_at: datetime) -> Explanation | None:
     line = f"{tried} of its deliveries were tried and are not sent; it waits for {named}"
     then = f"Nothing: it is tried again from {utc(due_at)} on."
     if unsure:
-        line += f", and of {unsure} nobody knows whether {named} took them"
+        line += f", and it is unknown whether {named} accepted {unsure} of them"
         then = f"{RECONCILER} asks the channel, every five minutes; nothing is sent before that."
     return s.explain(
         Reason.AWAITS_CHANNEL,
@@ -80,7 +80,7 @@ def _untried(s: Situation, due_at: datetime, pending: Sequence[Row]) -> Explanat
 def _held(s: Situation, due_at: datetime, count: int, channel: str) -> Explanation:
     return s.explain(
         Reason.DELIVERY_HELD,
-        f"Nobody can say whether {count} of its deliveries went out by {channel}, which cannot be"
+        f"It is unknown whether {count} of its deliveries went out by {channel}, which cannot be"
         " asked.",
         undecided(s),
         due_at,
@@ -96,7 +96,7 @@ def undecided(s: Situation) -> str:
         return ""
     whether = "it" if count == 1 else "they"
     return (
-        f"Somebody finds out whether {whether} arrived: holdfast deliveries list --state held,"
+        f"An operator finds out whether {whether} arrived: holdfast deliveries list --state held,"
         " then confirm, resend or drop."
     )
 

@@ -95,7 +95,7 @@ def why_paused(s: Situation) -> Explanation | None:
     return s.explain(
         Reason.QUEUE_PAUSED,
         f"Queue {s.queue} is paused since {utc(read_instant(paused_at))} by {who}: {why}",
-        f"Somebody resumes it: holdfast queues resume {s.queue} --reason …",
+        f"An operator resumes it: holdfast queues resume {s.queue} --reason …",
         queue=s.queue,
         paused_at=read_instant(paused_at),
         paused_by=who,
@@ -160,8 +160,8 @@ def _unknown_type(s: Situation, due_at: datetime | None) -> Explanation:
     return s.explain(
         Reason.UNKNOWN_TYPE,
         f"No worker that serves {s.queue} knows the job type {s.job['job_type']}.",
-        f"Start a worker whose application declares it; from {utc(dead_at)} on whoever takes it"
-        " makes it a dead letter.",
+        f"Start a worker whose application declares it; from {utc(dead_at)} on the next claim"
+        " dead-letters it.",
         due_at,
         queue=s.queue,
         job_type=s.job["job_type"],

@@ -23,7 +23,7 @@ from holdfast.engine.tracing import Tracing
 from holdfast.errors import ConfigError
 from holdfast.event import DeliveryAlert, DeliveryChange, DeliveryChanged, DeliveryTrouble
 from holdfast.outbox import intend as intending
-from holdfast.outbox.channel_set import AddedChannel, ChannelSet
+from holdfast.outbox.channel_set import AddedChannel, ChannelSet, ExtensionChannel
 from holdfast.outbox.decide import Policy
 from holdfast.outbox.delivery import Delivery, State
 from holdfast.outbox.erase import Erased, erase_recipient
@@ -37,13 +37,14 @@ from holdfast.outbox.intend import (
     with_context,
 )
 from holdfast.outbox.notify import NotificationOptions, anotify, compose, notify
-from holdfast.outbox.post import JOB_TYPE, apost, post
+from holdfast.outbox.post import JOB_TYPE, Posted, announce_posted, apost, post, prepare
 from holdfast.outbox.reconcile import RUN, ReconcileTask, reconcile_once
 from holdfast.outbox.send import PAGE, deliver_once
 from holdfast.outbox.template import Template, Templates
 from holdfast.outbox.wait import wait_for
 from holdfast.store import Statements, Store, Tx
 from holdfast.store.caller_connection import Steps, arun_borrowed, is_awaiting, run, run_borrowed
+from holdfast.store.caller_database import CallerDatabase
 from holdfast.store.savepoint import asavepoint, savepoint
 
 SQL = Statements("holdfast.outbox", "delivery.sql")
@@ -75,6 +76,8 @@ class OutboxApplication(Application, Protocol):
 
     tracing: Tracing | None
 
+    callers: CallerDatabase
+
     def prepare(
         self,
         job_type: str,
@@ -87,7 +90,7 @@ class OutboxApplication(Application, Protocol):
 
     def sync(self, *, borrowed: bool = False) -> None: ...
 
-    def declared_steps(self) -> Steps[None]: ...
+    def declared_steps(self, conn: Any) -> Steps[None]: ...
 
     def announce(
         self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued], *, is_committed: bool
@@ -115,7 +118,7 @@ class BringsBack(Protocol):
         "template": name,
         "template.name": anything,
     },
-    without=("enlist", "emit_events", "use"),
+    without=("enlist", "emit_events", "post_in", "tell_posted", "use"),
 )
 class Outbox:
     """The outbox of one application.
@@ -133,6 +136,7 @@ class Outbox:
         self.templates = Templates()
         self._channels: Channels | None = None
         self._added: dict[str, AddedChannel] = {}
+        self.extension_channels: dict[str, ExtensionChannel] = {}
         self._made_for: Settings | None = None
         self._key: str | None = app.settings.outbox.key or None
         kind = app.registry.category("notification")
@@ -168,7 +172,8 @@ class Outbox:
 
             configured = ConfiguredChannels(self.app.settings, clock=self.app.clock)
             in_app = InAppChannel(lambda: self.store, self.app.ids)
-            self._channels = ChannelSet(in_app, configured, self._added)
+            own = self._added, self.extension_channels
+            self._channels = ChannelSet(in_app, configured, *own)
             self._made_for = self.app.settings
         return self._channels
 
@@ -219,13 +224,12 @@ class Outbox:
         """
         self.declare()
         rows = self._prepare(intents, org_id, context)
-        steps = intending.insert_steps(rows)
         if conn is None:
             intended = self.store.write(lambda tx: run(tx, intending.insert_steps(rows)))
         else:
             if is_awaiting(conn):
                 raise ConfigError("This connection must be awaited: use aintend.")
-            intended = run_borrowed(conn, self.app.clock, steps, [])
+            intended = run_borrowed(conn, self.app.clock, self._borrowed_steps(conn, rows), [])
         return self.emit_events(intended)
 
     async def aintend(
@@ -238,7 +242,7 @@ class Outbox:
     ) -> list[Intended]:
         """:meth:`intend` with an async connection."""
         self.declare()
-        steps = intending.insert_steps(self._prepare(intents, org_id, context))
+        steps = self._borrowed_steps(conn, self._prepare(intents, org_id, context))
         return self.emit_events(await arun_borrowed(conn, self.app.clock, steps, []))
 
     def post(
@@ -287,6 +291,32 @@ class Outbox:
         if self._key is None:
             self._key = str(tx.one(SQL.find_outbox_key)["key"])
         return run(tx, intending.insert_steps(self._prepare(intents, org_id)))
+
+    def post_in(
+        self,
+        tx: Tx,
+        intents: Sequence[OutgoingMessage],
+        *,
+        org_id: str,
+        options: Mapping[str, Any],
+    ) -> Posted:
+        """:meth:`post` in a transaction of the store, after ``app.sync``.
+
+        After the commit, the caller passes the result to :meth:`tell_posted`.
+        """
+        self.declare()
+        if self._key is None:
+            self._key = str(tx.one(SQL.find_outbox_key)["key"])
+        rows = self._prepare(intents, org_id)
+        return run(tx, prepare(self, rows, org_id=org_id, options=options).steps())
+
+    def tell_posted(self, posted: Posted) -> None:
+        """Emit the events of committed messages, and wake the workers that deliver them."""
+        announce_posted(self, posted, is_committed=True)
+
+    def _borrowed_steps(self, conn: Any, rows: Sequence[dict[str, Any]]) -> Steps[list[Intended]]:
+        yield from self.app.declared_steps(conn)
+        return (yield from intending.insert_steps(rows))
 
     def _prepare(
         self,

@@ -150,9 +150,9 @@ def _context(frame: Mapping[str, Any], share: _Share, options: Mapping[str, Any]
     return {name: value for name, value in about.items() if name in stated}
 
 
-def _borrowed_steps(outbox: Outbox, posting: Posting) -> Steps[Posted]:
-    yield from outbox.app.declared_steps()
-    return (yield from posting.steps(outbox.store.dialect))
+def _borrowed_steps(outbox: Outbox, conn: Any, posting: Posting) -> Steps[Posted]:
+    yield from outbox.app.declared_steps(conn)
+    return (yield from posting.steps(outbox.app.callers.dialect))
 
 
 def post(
@@ -166,15 +166,14 @@ def post(
     """Store messages with their jobs, in the caller's transaction if there is one."""
     with _traced(outbox, options) as (own, told):
         posting = prepare(outbox, rows, org_id=org_id, options=own)
-        # Before writing through the caller's connection: opening the store checks the schema.
         outbox.app.sync(borrowed=conn is not None)
         if conn is None:
             posted = outbox.store.write(lambda tx: run(tx, posting.steps()))
         else:
-            steps = _borrowed_steps(outbox, posting)
+            steps = _borrowed_steps(outbox, conn, posting)
             posted = run_borrowed(conn, outbox.app.clock, steps, posting.queues)
         told.extend(posted.enqueued)
-    return _tell(outbox, posted, is_committed=conn is None)
+    return announce_posted(outbox, posted, is_committed=conn is None)
 
 
 async def apost(
@@ -189,10 +188,10 @@ async def apost(
     with _traced(outbox, options) as (own, told):
         posting = prepare(outbox, rows, org_id=org_id, options=own)
         await asyncio.to_thread(outbox.app.sync, borrowed=True)
-        steps = _borrowed_steps(outbox, posting)
+        steps = _borrowed_steps(outbox, conn, posting)
         posted = await arun_borrowed(conn, outbox.app.clock, steps, posting.queues)
         told.extend(posted.enqueued)
-    return _tell(outbox, posted, is_committed=False)
+    return announce_posted(outbox, posted, is_committed=False)
 
 
 @contextmanager
@@ -209,7 +208,8 @@ def _traced(
         producing.end(told)
 
 
-def _tell(outbox: Outbox, posted: Posted, *, is_committed: bool) -> list[Intended]:
+def announce_posted(outbox: Outbox, posted: Posted, *, is_committed: bool) -> list[Intended]:
+    """Emit the events of stored messages, and wake the workers that deliver them."""
     intended = outbox.emit_events(posted.intended)
     if posted.enqueued:
         outbox.app.announce(posted.batches, posted.enqueued, is_committed=is_committed)

@@ -72,7 +72,7 @@ def verify(
     org_id: str | None,
     as_json: bool,
 ) -> None:
-    """Find events that were edited, deleted or inserted after they were sealed."""
+    """Find events that were changed after they were sealed."""
     if source is not None:
         with source.open(encoding="utf-8", errors="replace") as lines:
             problems = check_export(lines, key=settings_of(ctx).audit_key, anchors=anchors)

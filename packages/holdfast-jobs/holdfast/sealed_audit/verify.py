@@ -27,11 +27,11 @@ def _find_ahead(context: VerifyContext) -> Iterator[Violation]:
 
 
 CHECKS = (
-    Check("I33", "The audit is as it was sealed.", _find_tampering),
-    Check("I36", "No seal is ahead of the clock.", _find_ahead),
+    Check("I33", "The audit matches its seals.", _find_tampering),
+    Check("I36", "No seal timestamp is in the future.", _find_ahead),
     Check(
         "I48",
-        "No event is missing above the newest seal.",
+        "No event is missing after the newest seal.",
         selects(SQL.find_missing_events),
         is_of_store=True,
     ),

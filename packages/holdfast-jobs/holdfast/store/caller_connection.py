@@ -58,7 +58,7 @@ def run_borrowed(connection: Any, clock: Clock, steps: Steps[T], channels: Seque
     """
     dialect, execute = blocking(connection)
     if dialect is SQLITE:
-        _teach(_raw_sqlite(connection))
+        _teach(raw_sqlite(connection))
 
     def answer(step: Step) -> list[Row]:
         statement, params = step
@@ -159,15 +159,23 @@ def _sqlalchemy(connection: Any) -> tuple[Dialect, Execute]:
     return dialect, execute
 
 
-def _raw_sqlite(connection: Any) -> Any:
+def raw_sqlite(connection: Any) -> Any:
     """Return the sqlite3 connection behind the caller's."""
+    return raw_connection(connection)
+
+
+def raw_connection(connection: Any) -> Any:
+    """Return the connection of the driver behind the caller's; an awaited one is returned as is."""
     family = family_of(connection)
-    if family == "sqlalchemy":
+    if family == "sqlalchemy" and not hasattr(connection, "run_sync"):
         plain = connection.connection() if hasattr(connection, "get_bind") else connection
         return plain.connection.dbapi_connection
     if family == "django":
         connection.ensure_connection()
         return connection.connection
+    if family == "asyncpg":
+        # A pool lends a new proxy each time.
+        return getattr(connection, "_con", None) or connection
     return connection
 
 

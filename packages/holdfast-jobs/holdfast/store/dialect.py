@@ -9,6 +9,7 @@ Statements are written once, in PostgreSQL's SQL, with these tokens:
     {skip_locked}              skip rows that another transaction has locked
     {skip_held(T)}             the same for rows of T that are changed but not deleted afterwards:
                                concurrent references to them are allowed
+    {lock_row(T)}              lock the rows of T in a query with joins until the transaction ends
     {hold_row}                 lock the row until the transaction ends; references to it are allowed
     {unit_free(X)}             lock the unit X; false if another transaction holds it
     {oldest_running} {this_transaction}   transactions below the first have ended; this one's id
@@ -42,6 +43,7 @@ _ONLY = re.compile(r"\{only (\w+)\}(.*?)\{end\}", re.DOTALL)
 _MS_SINCE = re.compile(r"\{ms_since\(([^{}]*)\)\}")
 _UNIT_FREE = re.compile(r"\{unit_free\(([^{}]*)\)\}")
 _SKIP_HELD = re.compile(r"\{skip_held\((\w+)\)\}")
+_LOCK_ROW = re.compile(r"\{lock_row\((\w+)\)\}")
 _OBJECT = re.compile(r"\{object\(([\w.]+)\)\}")
 _FIELD = re.compile(r"\{field\(([\w.]+), (\w+)\)\}")
 _DIGEST = re.compile(r"\{digest (\w+) (\w+)\}")
@@ -72,6 +74,7 @@ class Dialect:
         text = _ROWS.sub(self._lone_row if lone else self._rows, text)
         text = _UNIT_FREE.sub(self._unit_free, text)
         text = _SKIP_HELD.sub(self._skip_held, text)
+        text = _LOCK_ROW.sub("" if self.name == "sqlite" else r"FOR UPDATE OF \1", text)
         text = _OBJECT.sub(self._object, text)
         text = _FIELD.sub(self._field, text)
         text = _STAMP.sub(self._stamp, text)

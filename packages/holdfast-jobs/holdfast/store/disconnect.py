@@ -7,7 +7,7 @@ psycopg, psycopg2, asyncpg, pg8000, SQLAlchemy, Django, sqlite3.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 
 # Maximum number of errors followed in a chain.
@@ -57,21 +57,29 @@ class Reading(Enum):
     OTHER = "other"
 
 
-def links_of(exc: BaseException) -> Iterator[BaseException]:
-    """Yield *exc* and its causes, nearest first, at most LINKS of them."""
+def links_of(
+    exc: BaseException,
+    following: Callable[[BaseException], Iterable[object]] | None = None,
+    limit: int = LINKS,
+) -> Iterator[BaseException]:
+    """Yield *exc* and the errors *following* it, nearest first, at most *limit* of them."""
     seen: set[int] = set()
     waiting: deque[BaseException] = deque([exc])
-    while waiting and len(seen) < LINKS:
+    while waiting and len(seen) < limit:
         link = waiting.popleft()
         if id(link) in seen:
             continue
         seen.add(id(link))
         yield link
-        context = None if link.__suppress_context__ else link.__context__
-        # SQLAlchemy keeps the client's error in orig.
-        for following in (getattr(link, "orig", None), link.__cause__, context):
-            if isinstance(following, BaseException):
-                waiting.append(following)
+        found = (following or _causes)(link)
+        waiting.extend(one for one in found if isinstance(one, BaseException))
+
+
+def _causes(link: BaseException) -> Iterator[object]:
+    # SQLAlchemy keeps the client's error in orig.
+    yield getattr(link, "orig", None)
+    yield link.__cause__
+    yield None if link.__suppress_context__ else link.__context__
 
 
 def read_client_error(exc: BaseException) -> Reading | None:

@@ -138,6 +138,23 @@ def make_in_memory(
     return connection
 
 
+def apply_sqlite(
+    connection: sqlite3.Connection,
+    components: Sequence[Component],
+    versions: Versions | None = None,
+) -> list[str]:
+    """Apply the migrations that *versions* lack in the open transaction; return their names."""
+    missing = after(versions or {}, SQLITE, components)
+    for migration in missing:
+        for statement in split(migration.text):
+            connection.execute(statement)
+    connection.executemany(
+        "INSERT INTO holdfast_migration (component, version, name) VALUES (?, ?, ?)",
+        [(one.component, one.version, one.name) for one in missing],
+    )
+    return [str(migration) for migration in missing]
+
+
 def split(script: str) -> Iterator[str]:
     """Split a script into statements for SQLite, which runs one at a time in a transaction."""
     pending = ""

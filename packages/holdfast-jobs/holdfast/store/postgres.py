@@ -33,6 +33,7 @@ from holdfast.errors import (
 from holdfast.redact import redact
 from holdfast.store import libpq, migrate
 from holdfast.store.availability import Availability
+from holdfast.store.connection_refusal import connection_refusal, grant_hint
 from holdfast.store.denied import denied_object
 from holdfast.store.dialect import POSTGRES
 from holdfast.store.disconnect import Reading, read_client_error
@@ -44,6 +45,7 @@ from holdfast.store.pool import Pool
 from holdfast.store.postgres_transaction import PostgresTransaction, clean_session
 from holdfast.store.postgres_tx import PostgresTx
 from holdfast.store.query import Statements
+from holdfast.store.read_limit import ReadLimit, ReadTimeout, read_limit
 from holdfast.store.store import Access, Row, Store, Tx, WakeUp
 from holdfast.store.transaction import IDLE_SECONDS, LOCK_SECONDS, HandlerTransaction
 from holdfast.store.wake import Announcer, Listener
@@ -65,6 +67,21 @@ _LIMITS = (
 )
 _BEGIN = b"BEGIN" + _LIMITS
 _BEGIN_READ = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + _LIMITS
+_READ_LIMIT = b"SET LOCAL statement_timeout = '%dms'"
+_READ_AS_TENANT = b"; SET LOCAL holdfast.org_id = '%s'; SET LOCAL ROLE holdfast_tenant"
+# Tables that no ANALYZE has seen yet.
+_ANALYZE = """
+DO $$
+DECLARE
+    fresh regclass;
+BEGIN
+    FOR fresh IN SELECT oid FROM pg_class
+        WHERE relnamespace = 'holdfast'::regnamespace AND relkind = 'r' AND reltuples < 0
+    LOOP
+        EXECUTE format('ANALYZE %s', fresh);
+    END LOOP;
+END $$
+"""
 
 
 class PostgresStore(Store):
@@ -155,10 +172,18 @@ class PostgresStore(Store):
         return in_transaction
 
     def read(self, work: Callable[[Tx], T]) -> T:
+        limit = read_limit()
+
         def on_snapshot(connection: Connection, _: float) -> T:
             libpq.command(connection, _BEGIN_READ % self.idle_seconds)
             try:
+                if limit is not None:
+                    libpq.command(connection, _limits_of(limit))
                 return work(self._tx(connection))
+            except pg.QueryCanceled:
+                if limit is None:
+                    raise
+                raise ReadTimeout(limit.seconds) from None
             finally:
                 if not connection.closed:
                     with suppress(psycopg.Error):
@@ -167,7 +192,7 @@ class PostgresStore(Store):
         return self._with_connection(on_snapshot)
 
     def read_one(self, work: Callable[[Tx], T]) -> T:
-        return self.write_one(work)
+        return self.write_one(work) if read_limit() is None else self.read(work)
 
     def _with_connection(
         self,
@@ -203,7 +228,12 @@ class PostgresStore(Store):
                     error = _locked()
                     if now >= began + lock_seconds:
                         raise error from None
-                if not isinstance(error, (StoreBusy, StoreDown)) or now + pause > give_up_at:
+                lasts = isinstance(error, StoreDown) and error.is_permanent
+                if (
+                    lasts
+                    or not isinstance(error, (StoreBusy, StoreDown))
+                    or now + pause > give_up_at
+                ):
                     # No cause: printing a chained error would show the server's detail and context.
                     raise error from None
             time.sleep(pause)
@@ -312,6 +342,10 @@ class PostgresStore(Store):
                 "INSERT INTO holdfast.migration (component, version, name) VALUES (%s, %s, %s)",
                 [(one.component, one.version, one.name) for one in missing],
             )
+            if missing:
+                # Without it PostgreSQL takes new tables for ten pages of rows until autovacuum
+                # comes by, and plans the first minutes for them.
+                connection.execute(_ANALYZE)
         return [str(migration) for migration in missing]
 
     def check_schema(self) -> None:
@@ -341,6 +375,15 @@ class PostgresStore(Store):
             raise ForkedStore(
                 "This store was opened before a fork. Open a new one in the child process."
             )
+
+
+def _limits_of(limit: ReadLimit) -> bytes:
+    """Return the commands that limit a transaction that reads."""
+    text = _READ_LIMIT % max(1, int(limit.seconds * 1000))
+    if limit.org_id is not None:
+        # The id is a UUID in its only text form.
+        text += _READ_AS_TENANT % limit.org_id.encode()
+    return text
 
 
 def _locked() -> StoreBusy:
@@ -402,6 +445,9 @@ def translate(exc: Exception) -> StoreError:
         return exc
     if isinstance(exc, _BUSY):
         return StoreBusy(f"PostgreSQL asks to try again: {type(exc).__name__}.")
+    refused = connection_refusal(exc)
+    if refused is not None:
+        return refused
     if read_client_error(exc) is Reading.LOST:
         if isinstance(exc, psycopg.Error) and exc.sqlstate is not None:
             said = f"{type(exc).__name__} ({exc.sqlstate})"
@@ -414,7 +460,8 @@ def translate(exc: Exception) -> StoreError:
         rule = exc.diag.constraint_name or "unnamed"
         return RuleBroken(rule, _message_of(exc))
     if isinstance(exc, pg.InsufficientPrivilege):
-        return RuleBroken("row_level_security", _message_of(exc))
+        said = _message_of(exc)
+        return RuleBroken("row_level_security", f"{said}{grant_hint(said)}")
     return StoreError(f"PostgreSQL: {_message_of(exc)}")
 
 

@@ -67,6 +67,7 @@ class LentConnection(psycopg.Connection[Any]):
     the server session. Only Holdfast can end its transaction and the session.
     """
 
+    is_lent = True
     # The last statement error: an error that a handler caught may explain a failed transaction.
     failed: psycopg.Error | None = None
 

@@ -23,7 +23,7 @@ _HEADER = re.compile(r"^-- (\w+) :(one|maybe|many|affected)\b([^\n]*)\n", re.MUL
 _ROWS = re.compile(r"\{rows (\w+):")
 _WRITES = re.compile(
     r"\b(INSERT INTO|UPDATE holdfast|DELETE FROM|FOR (NO KEY )?UPDATE|FOR SHARE|pg_notify)\b"
-    r"|\{(skip_|hold_row|unit_free)"
+    r"|\{(skip_|lock_row|hold_row|unit_free)"
 )
 
 

@@ -37,6 +37,7 @@ from holdfast.store.component import CORE, Component
 from holdfast.store.dialect import SQLITE
 from holdfast.store.file_watch import FileWatch
 from holdfast.store.guards import LentConnection
+from holdfast.store.read_limit import ReadTimeout, interrupted_after, read_limit
 from holdfast.store.sidecar import SQL as LEASES
 from holdfast.store.sidecar import Sidecar
 from holdfast.store.sqlite_connect import connect, path_of
@@ -93,6 +94,10 @@ class SqliteStore(Store):
         self._sidecar = Sidecar(self._path, clock)
         self._writer = self._open_first()
         self.availability = Availability()
+
+    @property
+    def is_shareable(self) -> bool:
+        return self._path is not None
 
     def _open_first(self) -> sqlite3.Connection:
         # Two processes that switch a new file to WAL at the same time fail each other. A file
@@ -271,10 +276,15 @@ class SqliteStore(Store):
         self._same_process()
         if self._path is None:
             return self._read_memory(work)
-        connection = self._reader()
+        connection, limit = self._reader(), read_limit()
         connection.execute("BEGIN")
         try:
-            return work(self._following(SqliteTx(connection, self.clock)))
+            with interrupted_after(connection, limit):
+                return work(self._following(SqliteTx(connection, self.clock)))
+        except StoreError as exc:
+            if limit is not None and "interrupted" in str(exc):
+                raise ReadTimeout(limit.seconds) from None
+            raise
         finally:
             connection.execute("ROLLBACK")
             self._idle_readers.append(connection)
@@ -389,15 +399,7 @@ class SqliteStore(Store):
         self._same_process()
         patience = Patience(self._block, math.inf, math.inf)
         with self._turn, self._file_lock(patience), self._transaction(self._writer):
-            missing = migrate.after(self.component_versions(), SQLITE, components)
-            for migration in missing:
-                for statement in migrate.split(migration.text):
-                    self._writer.execute(statement)
-            self._writer.executemany(
-                "INSERT INTO holdfast_migration (component, version, name) VALUES (?, ?, ?)",
-                [(one.component, one.version, one.name) for one in missing],
-            )
-        return [str(migration) for migration in missing]
+            return migrate.apply_sqlite(self._writer, components, self.component_versions())
 
     def check_schema(self) -> None:
         """Create missing tables: an embedded database has no separate migration step.

@@ -47,7 +47,7 @@ def connect(path: str | None, url: str, kind: type[C]) -> C:
         then = "Check the path and its permissions."
         if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
             then = (
-                "Somebody's transaction holds it, perhaps this process's own: make the tables"
+                "Another transaction holds it, perhaps one of this process: create the tables"
                 " before it begins, with holdfast migrate."
             )
         raise StoreDown(f"Cannot open {url}: {exc}. {then}") from exc

@@ -48,6 +48,10 @@ class SqliteTx(Tx):
 def begin(connection: sqlite3.Connection, seconds: float = math.inf) -> None:
     """Begin a write transaction; wait at most *seconds* for another client's."""
     try:
+        if connection.in_transaction:
+            # A thread was ended from outside between its BEGIN and the block that would have
+            # rolled it back.
+            connection.execute("ROLLBACK")
         if seconds == math.inf:
             connection.execute("BEGIN IMMEDIATE")
             return

@@ -183,6 +183,11 @@ class Store(ABC):
     # them.
     state_statements: tuple[StateStatement, ...] = ()
 
+    @property
+    def is_shareable(self) -> bool:
+        """Whether another process can open the same database."""
+        return True
+
     def follows(self, state: str) -> bool:
         """Whether a statement of an extension runs when jobs reach *state*."""
         return any(state in declared.states for declared in self.state_statements)
@@ -366,8 +371,16 @@ def _nothing(_: Tx) -> None:
     """Does nothing before the commit."""
 
 
+# The channel on which ended jobs are announced, and the one that asks workers to announce them.
+ENDED = "~ended"
+AWAITING = "~awaiting"
+
+
 class WakeUp(ABC):
     """Waits for notifications. They may be missed, so callers must also poll."""
+
+    # Until when ended jobs are announced, because a process waits for some.
+    awaited_until = 0.0
 
     @abstractmethod
     def wait(self, timeout: float) -> bool:

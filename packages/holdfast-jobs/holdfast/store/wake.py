@@ -16,12 +16,15 @@ import psycopg
 from psycopg import sql
 
 from holdfast.store.libpq import CONNECT, Connection
-from holdfast.store.store import WakeUp
+from holdfast.store.store import AWAITING, WakeUp
 
 CHANNEL = "holdfast:"
 # One notification per queue in this interval is enough: an awake worker polls.
 ANNOUNCE_EVERY_SECONDS = 0.01
 RETRY_SECONDS = 2.0
+# A process that waits for results says so every few seconds.
+AWAITED_SECONDS = 10.0
+_AWAITING = (CHANNEL + AWAITING).encode()
 
 
 class Announcer:
@@ -128,8 +131,9 @@ class Listener(WakeUp):
         try:
             if self._connection is not None:
                 self._connection.pgconn.consume_input()
-                while self._connection.pgconn.notifies() is not None:
-                    pass
+                while (heard := self._connection.pgconn.notifies()) is not None:
+                    if heard.relname == _AWAITING:
+                        self.awaited_until = time.monotonic() + AWAITED_SECONDS
         except psycopg.Error:
             self._connection = None
 

@@ -298,6 +298,7 @@ def _write_settled(event: JobSettled) -> None:
         error_class=event.error_class,
         seconds=None if event.seconds is None else round(event.seconds, 6),
         page=event.pages_operator or None,
+        remedy=event.remedy,
     )
 
 

@@ -51,7 +51,7 @@ BATCH_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
     ),
     BatchTrouble.UNKNOWN_CALL: (
         Severity.WARNING,
-        "Nobody knows whether a call was answered and paid for",
+        "It is unknown whether a call was answered and billed",
     ),
     BatchTrouble.CREATE_UNANSWERED: (
         Severity.WARNING,
@@ -98,7 +98,7 @@ BATCH_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
 DELIVERY_TROUBLES: Mapping[DeliveryTrouble, tuple[Severity, str]] = {
     DeliveryTrouble.HELD: (
         Severity.ERROR,
-        "Nobody can say whether a delivery went out; it is held: holdfast deliveries list",
+        "It is unknown whether a delivery went out; it is held: holdfast deliveries list",
     ),
     DeliveryTrouble.SEVERAL_MATCHES: (
         Severity.ERROR,
@@ -110,11 +110,11 @@ DELIVERY_TROUBLES: Mapping[DeliveryTrouble, tuple[Severity, str]] = {
     ),
     DeliveryTrouble.MAYBE_TWICE: (
         Severity.WARNING,
-        "A delivery of which nobody knows whether it went out was sent again, as its channel says",
+        "A delivery with an unknown outcome was sent again, as its channel is configured",
     ),
     DeliveryTrouble.MAYBE_LOST: (
         Severity.WARNING,
-        "A delivery of which nobody knows whether it went out was given up, as its channel says",
+        "A delivery with an unknown outcome was dropped, as its channel is configured",
     ),
     DeliveryTrouble.FAILED: (
         Severity.ERROR,

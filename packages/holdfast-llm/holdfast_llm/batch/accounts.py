@@ -49,7 +49,7 @@ class ConfiguredAccounts:
         if provider is None:
             known = ", ".join(sorted(self._settings.providers))
             raise ConfigError(
-                f"Nobody has declared the provider {route.provider!r}: add "
+                f"Undeclared provider {route.provider!r}: add "
                 f"[providers.{route.provider}] to holdfast.toml. There is: {known}."
             )
         if route.base_url is not None and not is_same(route.base_url, provider.base_url):

@@ -17,13 +17,14 @@ from typing import Any, assert_never
 
 from holdfast.clock import ms
 from holdfast.document import BadDocument, check
-from holdfast.engine.classify import failure_of_status, fault_of, safe_context
+from holdfast.engine.classify import failure_of, failure_of_status, fault_of, safe_context
 from holdfast.engine.execute import Execution, outcome_of_result, retry_or_dead_letter
 from holdfast.engine.handler import Handler, Stage
 from holdfast.engine.job import Claimed, Dead, Outcome, Released, Retry
 from holdfast.errors import Failure as JobFailure
 from holdfast.errors import (
     NetworkTimeout,
+    Permanent,
     PolicyRejected,
     RateLimited,
     ResultInvalid,
@@ -262,10 +263,12 @@ def _state_of(failure: Failure) -> ItemState:
 def _thrown(exc: BaseException, job: Claimed, stage: Stage) -> ItemOutcome:
     """The outcome of an exception in the application's code or in Holdfast.
 
-    A retry, a snooze or a lost lease is not accepted as a result: each would pay again.
+    A retry, a snooze or a lost lease is not accepted as a result: each would pay again. With
+    retry_on= the same answer is processed again later; give_up_on= rejects it.
     """
-    fault = fault_of(exc, stage=stage.name, attempt=job.attempt)
-    if is_retryable(exc):
+    failure = failure_of(exc, stage.errors)
+    fault = fault_of(exc, stage=stage.name, attempt=job.attempt, failure=failure)
+    if isinstance(exc, Exception) and fault.retryable:
         not_taken = AnswerNotTaken(cause=fault.error_class)
         fault = fault_of(not_taken, stage=stage.name, attempt=job.attempt)
         return ItemOutcome(Dead(fault), ItemState.FAILED, fault.error_class, NO_CODE, may_wait=True)
@@ -276,7 +279,7 @@ def _thrown(exc: BaseException, job: Claimed, stage: Stage) -> ItemOutcome:
         fault.error_class,
         code,
         is_cross_wired=code == CROSS_WIRED,
-        is_held=is_defect(exc),
+        is_held=is_defect(exc) and type(failure) is not Permanent,
     )
 
 

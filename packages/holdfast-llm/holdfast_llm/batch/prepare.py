@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from holdfast.clock import ms, read_instant
+from holdfast.clock import ms
 from holdfast.engine.execute import Execution, name_stage, outcome_of_error, resolve
 from holdfast.engine.job import Actor, Canceled, Claimed, Outcome, Released
 from holdfast.engine.pass_counts import PassCounts
@@ -147,9 +147,8 @@ class PagePreparer:
         missing: MissingAccounts,
         most_items: int | None,
     ) -> Wanted | Outcome:
-        waited = self.store.clock.now() - read_instant(job.created_at)
         patience = timedelta(seconds=self.settings.unknown_type_patience_seconds)
-        planned = resolve(job, self.registry, waited=waited, patience=patience)
+        planned = resolve(job, self.registry, self.store.clock, patience=patience)
         if not isinstance(planned, Execution):
             return planned
         try:
@@ -235,8 +234,8 @@ class PagePreparer:
                     planned, drafts, owner=owner, claim_ms=claim_ms, actor=actor
                 )
             job = planned.wanted[0].job if planned.wanted else planned.ended[0][0]
-            buried = quarantine_job(self.store, job, rule=exc.rule, actor=actor)
-            return Prepared(dict(drafts), counts=self.releaser.report([buried]))
+            settled = quarantine_job(self.store, job, rule=exc.rule, actor=actor)
+            return Prepared(dict(drafts), counts=self.releaser.report([settled]))
         counts = self.releaser.report(written.settled)
         for (account, model, reason), jobs in written.held.items():
             self.events.emit(alert_of(account, model, reason, jobs))

@@ -348,7 +348,7 @@ class BatchRecovery:
             )
             if counts is None:
                 raise Conflict(
-                    f"Batch {batch_id} was not adopted: somebody else has it. Look again."
+                    f"Batch {batch_id} was not adopted: another process holds it. Try again."
                 )
             return counts
 
@@ -375,7 +375,7 @@ class BatchRecovery:
         batch = self.leases.take_quarantined(owner, batch_id)
         if batch is None:
             raise Conflict(
-                f"Batch {batch_id} is not quarantined, or somebody works on it just now."
+                f"Batch {batch_id} is not quarantined, or another process is working on it."
             )
         try:
             yield batch

@@ -390,7 +390,7 @@ class Batches:
             raise BatchRefused(batch.id, batch.state, "another name is on record already")
         account = self.service.resolve_account(batch.account, batch.id, name)
         if account is None:
-            says = "no account that is configured here has the batch; whoever has it may adopt it"
+            says = "no configured account has the batch; adopt it where its account is configured"
             raise BatchRefused(batch.id, batch.state, says)
         try:
             seen = account.adapter.get(account.client, name)

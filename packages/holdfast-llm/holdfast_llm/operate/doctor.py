@@ -58,8 +58,8 @@ def check_runs(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "lane",
             PROBLEM,
-            f"{row['batches']} batches that are {row['state']}, with {row['items']} items, were to"
-            f" be looked at {late} ago and nobody did; {last_of(name, ran)}.",
+            f"{row['batches']} batches that are {row['state']}, with {row['items']} items, were due"
+            f" to be processed {late} ago; {last_of(name, ran)}.",
             RUN.format(name=name),
             {"state": row["state"], "batches": row["batches"], "late_ms": row["late_ms"]},
         )
@@ -137,9 +137,9 @@ def check_credentials(context: CheckContext) -> Iterator[Finding]:
             "accounts",
             PROBLEM,
             f"{row['batches']} batches with {row['items']} items, the oldest submitted at"
-            f" {read_instant(row['since']):%F %T} UTC, cannot be collected: nobody has the"
-            f" credential of {row['account']}.",
-            "Bring that credential back until they are collected, or a newer one of the same"
+            f" {read_instant(row['since']):%F %T} UTC, cannot be collected: no"
+            f" configured account has the credential of {row['account']}.",
+            "Restore that credential until they are collected, or configure a newer one of the same"
             " account. After their deadline they are quarantined.",
             {"account": row["account"], "batches": row["batches"], "items": row["items"]},
         )

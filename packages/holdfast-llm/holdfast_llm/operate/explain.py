@@ -109,7 +109,7 @@ def _shut(s: Batched) -> Explanation | None:
         f"The account at {circuit['provider']} refuses everything since"
         f" {utc(read_instant(circuit['opened_at']))} with {circuit['error_code']}; nothing is sent"
         f" to it until {utc(until)}.",
-        "Somebody mends its key, quota or credit; no attempt is lost meanwhile.",
+        "Repair its key, quota or credit. Waiting costs no attempt.",
         until,
         provider=circuit["provider"],
         error_code=circuit["error_code"],
@@ -127,8 +127,8 @@ def why_without_account(s: Batched, due_at: datetime | None) -> Explanation | No
         Reason.NO_ACCOUNT,
         f"When it was last taken, at {utc(read_instant(why['at']))}, its account at {provider}"
         " could not be used there: no such provider, or no credential.",
-        "Somebody brings what is missing, which holdfast doctor says where the worker runs; it is"
-        " taken again by itself, and no attempt is lost.",
+        "Configure what is missing; on the worker's machine, holdfast doctor says what. The job is"
+        " then claimed again without losing an attempt.",
         due_at,
         provider=provider,
     )
@@ -221,9 +221,9 @@ def why_submitted(s: Batched) -> Explanation:
     if place["error_code"] == NO_ACCOUNT:
         return s.explain(
             Reason.NO_ACCOUNT,
-            f"Its batch {place['batch_id']} at {place['provider']} cannot be asked about: whoever"
-            " collects has not the credential that it was sent with.",
-            "Somebody brings that credential back, or a newer one of the same account; some time"
+            f"Its batch {place['batch_id']} at {place['provider']} cannot be polled: the"
+            " collector does not have the credential that it was sent with.",
+            "Restore that credential, or configure a newer one of the same account. Some time"
             f" after {utc(deadline)} the batch is quarantined.",
             asked,
             **facts,
@@ -278,7 +278,7 @@ def _quarantined(s: Batched, place: Row) -> Explanation:
         Reason.QUARANTINED,
         f"Its batch {place['batch_id']} at {place['provider']} is quarantined since"
         f" {utc(_at(place, 'updated_at'))} ({place['error_code'] or 'no code'}).",
-        f"Somebody looks and decides: holdfast batches show {place['batch_id']}",
+        f"An operator decides: holdfast batches show {place['batch_id']}",
         **_facts(place),
     )
 

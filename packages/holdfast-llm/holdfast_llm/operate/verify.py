@@ -76,14 +76,18 @@ def _find_ahead(context: VerifyContext) -> Iterator[Violation]:
 
 # Each adds the rows of batch processing to the core check with its id.
 _PARTS = (
-    Check("I5", "A claim that is in no batch is rescued.", _find_stale),
-    Check("I29", "Items and calls are of their job's tenant.", selects(SQL.find_foreign_parts)),
-    Check("I31", "No secret lies in what is noted of answers.", _find_secrets),
-    Check("I36", "No instant of a batch lies ahead of the clock.", _find_ahead),
-    Check("I37", "Every answer is in the ledger.", selects(SQL.find_unbooked)),
+    Check("I5", "Expired claims outside a batch are rescued.", _find_stale),
+    Check(
+        "I29",
+        "Batch items and calls belong to the tenant of their job.",
+        selects(SQL.find_foreign_parts),
+    ),
+    Check("I31", "Recorded answers contain no secrets.", _find_secrets),
+    Check("I36", "No batch timestamp is in the future.", _find_ahead),
+    Check("I37", "Every answer is recorded in the ledger.", selects(SQL.find_unbooked)),
     Check(
         "I49",
-        "Items are what their events recorded.",
+        "Batch items match their events.",
         selects(
             SQL.find_changed_items,
             SQL.find_unknown_items,
@@ -97,28 +101,28 @@ CHECKS = (
     *_PARTS,
     Check(
         "I22",
-        "A submitted job has its batch and its place in it.",
+        "A submitted job has a batch and an item in it.",
         selects(SQL.find_unplaced, SQL.find_strayed, SQL.find_renamed),
     ),
     Check(
         "I23",
-        "The places of a batch are numbered without gaps, and named after it.",
+        "Batch items are numbered without gaps, and their custom ids match the batch.",
         _find_misnumbered,
         is_of_store=True,
     ),
     Check(
         "I24",
-        "The items of a batch share their whole group, and their jobs are of it.",
+        "All items of a batch belong to the same group, and so do their jobs.",
         _find_mixed,
     ),
     Check(
         "I25",
-        "A batch that is over has an outcome for every item, and its jobs know it.",
+        "A finished batch has an outcome for every item, recorded on its job.",
         selects(SQL.find_unresolved, SQL.find_forgotten),
     ),
     Check(
         "I26",
-        "No execution unit is in two live batches, and no two batches are one at the provider.",
+        "No execution unit is in two open batches, and no two batches share a provider batch.",
         selects(SQL.find_doubled, SQL.find_shared_names),
     ),
 )

@@ -89,7 +89,7 @@ WHERE CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id;
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
            AS subject,
-       'its batch is ' || batch.state || ', and nobody knows what became of it' AS detail
+       'its batch is ' || batch.state || ', and its outcome is unknown' AS detail
 FROM holdfast.batch_item AS item
 JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
 WHERE item.is_open = 1 AND batch.state IN ('collected', 'released')
@@ -217,7 +217,7 @@ WHERE CAST(:org_id AS {uuid}) IS NULL;
 
 -- find_stale :many — I5, crosses tenants: an expired claim in no batch that was not rescued
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'its lease ran out and no rescue has come; ' || coalesce(job.claimed_by, 'nobody')
+       'its lease ran out and no rescue has come; ' || coalesce(job.claimed_by, 'no worker')
            || ' had it' AS detail
 FROM holdfast.job AS job
 WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {instant})

@@ -168,7 +168,7 @@ def _timeouts(found: dict[str, str], context: CheckContext) -> Iterator[Finding]
         yield Finding(
             check,
             WARNING,
-            "idle_in_transaction_session_timeout is 0: a transaction that somebody forgets keeps"
+            "idle_in_transaction_session_timeout is 0: an abandoned transaction keeps"
             " dead rows for ever. Holdfast limits its own to 60 s.",
             "ALTER DATABASE … SET idle_in_transaction_session_timeout = '5min';",
         )
@@ -191,7 +191,7 @@ def _timeouts(found: dict[str, str], context: CheckContext) -> Iterator[Finding]
         yield Finding(
             check,
             WARNING,
-            f"busy_timeout is {busy} ms: a short write of somebody else is an error here.",
+            f"busy_timeout is {busy} ms: a short write of another process is an error here.",
             "PRAGMA busy_timeout = 5000 on every connection.",
         )
     yield from _version(found.get("sqlite_version"))
@@ -307,13 +307,13 @@ def check_transactions(context: CheckContext) -> Iterator[Finding]:
             dict(row),
         )
     if quiet:
-        yield Finding(check, OK, f"Nobody holds a snapshot for over {longest}.")
+        yield Finding(check, OK, f"No session holds a snapshot for over {longest}.")
 
 
 _UNPIN = {
     "session": "End it: SELECT pg_terminate_backend(PID); and find out who forgot it.",
-    "prepared": "COMMIT PREPARED or ROLLBACK PREPARED it: nobody else will.",
-    "slot": "If nobody reads it any more: pg_drop_replication_slot(NAME).",
+    "prepared": "COMMIT PREPARED or ROLLBACK PREPARED it.",
+    "slot": "If it is no longer used: pg_drop_replication_slot(NAME).",
 }
 
 

@@ -32,7 +32,7 @@ def check_deliveries(context: CheckContext) -> Iterator[Finding]:
             "deliveries",
             PROBLEM,
             f"{row['deliveries']} deliveries by {row['channel']} are held since"
-            f" {read_instant(row['since']):%F %T} UTC: nobody can say whether they went out.",
+            f" {read_instant(row['since']):%F %T} UTC: it is unknown whether they were sent.",
             "Ask the recipients or look at the channel, then holdfast deliveries confirm or"
             " resend.",
             {"channel": row["channel"], "deliveries": row["deliveries"]},

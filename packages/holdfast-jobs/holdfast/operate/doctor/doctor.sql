@@ -60,12 +60,15 @@ FROM (SELECT job.lease_expires_at FROM holdfast.job AS job
       ORDER BY lease_expires_at
       LIMIT :limit) AS stale;
 
--- count_letters :one — crosses tenants: open dead letters, counted up to :limit
-SELECT count(*) AS letters, min(old.created_at) AS oldest_at
-FROM (SELECT created_at FROM holdfast.dead_letter
-      WHERE ended_at IS NULL AND created_at < {later(-CAST(:age_ms AS bigint))}
+-- count_letters :one — crosses tenants: dead letters that need an operator, counted up to :limit
+-- One whose replay is in progress or has completed needs none.
+SELECT count(*) AS letters, min(open.created_at) AS oldest_at,
+       sum(CASE WHEN open.created_at < {later(-CAST(:age_ms AS bigint))} THEN 1 ELSE 0 END) AS old,
+       count(DISTINCT open.error_class) AS classes, min(open.error_class) AS error_class
+FROM (SELECT created_at, error_class FROM holdfast.dead_letter
+      WHERE ended_at IS NULL AND state NOT IN ('replaying', 'replayed')
       ORDER BY created_at, job_id
-      LIMIT :limit) AS old;
+      LIMIT :limit) AS open;
 
 -- list_paused :many — crosses tenants: queues that have been paused for long
 SELECT name, paused_at, paused_by, pause_reason FROM holdfast.queue

@@ -52,7 +52,7 @@ def check_file(context: CheckContext) -> Iterator[Finding]:
 def _place(path: Path) -> Finding:
     kind = file_system_of(path, _mounts())
     if kind not in SHARED:
-        return Finding("file", OK, f"The file lies on {kind or 'a file system nobody names'}.")
+        return Finding("file", OK, f"The file lies on {kind or 'an unknown file system'}.")
     return Finding(
         "file",
         Severity.PROBLEM,
@@ -82,7 +82,7 @@ def _log(path: Path, context: CheckContext) -> Finding:
     return Finding(
         "log",
         Severity.WARNING,
-        f"The write-ahead log has {size // 2**20} MiB: somebody reads and does not stop, so that"
+        f"The write-ahead log has {size // 2**20} MiB: a reader stays open, so that"
         " nothing can be moved into the database.",
         "End the reader that stays open; the next write then empties the log.",
         {"bytes": size},

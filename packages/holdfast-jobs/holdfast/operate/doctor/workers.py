@@ -22,7 +22,7 @@ def check_workers(context: CheckContext) -> Iterator[Finding]:
     if alive:
         yield Finding("workers", OK, f"{len(alive)} workers live.")
     else:
-        yield Finding("workers", NOTICE, "No worker lives.", START)
+        yield Finding("workers", NOTICE, "No running workers.", START)
     gone = [worker for worker in workers if worker.is_gone]
     if gone:
         yield Finding(
@@ -153,7 +153,7 @@ def check_queues(context: CheckContext) -> Iterator[Finding]:
             {"queue": row["name"], "waits_ms": row["waits_ms"]},
         )
     if not lonely:
-        yield Finding("queues", OK, f"{len(rows)} queues have work, each with somebody to do it.")
+        yield Finding("queues", OK, f"{len(rows)} queues have waiting jobs, each with a worker.")
     for row in context.many(SQL.list_paused, age_ms=ms(context.limits.pause)):
         yield Finding(
             "paused",
@@ -176,10 +176,10 @@ def check_rescue(context: CheckContext) -> Iterator[Finding]:
     yield Finding(
         "rescue",
         PROBLEM,
-        f"{_up_to(row['jobs'], limits.count)} leases ran out, the first {late} ago, and nobody"
-        " rescues their jobs.",
-        f"Every worker does it. {START}, or see why those that live cannot: upkeep_failed in"
-        " their logs.",
+        f"{_up_to(row['jobs'], limits.count)} leases expired, the first {late} ago, and their"
+        " jobs were not rescued.",
+        f"Every worker rescues jobs. {START}, or look for upkeep_failed in the logs of the running"
+        " workers.",
         {"jobs": row["jobs"]},
     )
 
@@ -189,20 +189,24 @@ def _up_to(count: int, limit: int) -> str:
 
 
 def check_letters(context: CheckContext) -> Iterator[Finding]:
-    """Check for open dead letters."""
+    """Check for dead letters that need an operator."""
     limits = context.limits
     (row,) = context.many(SQL.count_letters, age_ms=ms(limits.letter), limit=limits.count)
-    age = length(limits.letter.total_seconds())
     if not row["letters"]:
-        yield Finding("dead_letters", OK, f"No dead letter waits for over {age}.")
+        yield Finding("dead_letters", OK, "No dead letter needs an operator.")
         return
+    kinds = row["error_class"] if row["classes"] == 1 else f"{row['classes']} error classes"
+    old = ""
+    if row["old"]:
+        old = f" {row['old']} of them wait for over {length(limits.letter.total_seconds())}."
     yield Finding(
         "dead_letters",
         WARNING,
-        f"{_up_to(row['letters'], limits.count)} dead letters wait for over {age}, the oldest since"
-        f" {read_instant(row['oldest_at']):%F %T} UTC.",
-        "Work on them, or end them: holdfast dead-letters list",
-        {"letters": row["letters"]},
+        f"{_up_to(row['letters'], limits.count)} dead letters ({kinds}) need an operator, the"
+        f" oldest since {read_instant(row['oldest_at']):%F %T} UTC.{old}",
+        "Look at them: holdfast dead-letters list. When the cause is fixed: holdfast dead-letters"
+        " recover --error-class CLASS --reason TEXT",
+        {"letters": row["letters"], "old": row["old"]},
     )
 
 

@@ -168,13 +168,13 @@ def _find_drift(context: VerifyContext) -> Iterator[Violation]:
 
 OPEN = Check(
     "I30",
-    "The schema keeps tenants apart, and its triggers stand.",
+    "Row-level security and tenant triggers are in place.",
     _find_open,
     is_of_store=True,
 )
 DRIFT = Check(
     "I38",
-    "The schema is the one of this code, and the database finds itself whole.",
+    "The schema version matches the code, and the database's integrity check passes.",
     _find_drift,
     is_of_store=True,
 )

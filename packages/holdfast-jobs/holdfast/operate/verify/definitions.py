@@ -124,7 +124,7 @@ def _find_changed(context: VerifyContext) -> Iterator[Violation]:
 
 DEFINITIONS = Check(
     "I47",
-    "Triggers, functions, policies, grants and tables are as the migrations made them.",
+    "Triggers, functions, policies, grants and tables match the migrations.",
     _find_changed,
     is_of_store=True,
 )

@@ -10,12 +10,12 @@ SQL = Statements("holdfast.operate.verify", "idempotency.sql")
 CHECKS = (
     Check(
         "I12",
-        "An idempotency key stands for one job, of the type and tenant that it names.",
+        "An idempotency key belongs to one job of its job type and tenant.",
         selects(SQL.find_shared_keys, SQL.find_foreign_keys),
     ),
     Check(
         "I13",
-        "An execution unit has one job, and of it and its replays one is alive.",
+        "An execution unit has one job, and at most one of the job and its replays is active.",
         selects(SQL.find_shared_units, SQL.find_crowded_units),
     ),
 )

@@ -23,11 +23,13 @@ def _find_letters(context: VerifyContext) -> Iterator[Violation]:
 
 CHECKS = (
     Check(
-        "I27", "A job that died has one dead letter, whole, and no other job has.", _find_letters
+        "I27",
+        "Every failed job has exactly one complete dead letter, and no other job has one.",
+        _find_letters,
     ),
     Check(
         "I28",
-        "A replay leads from its dead letter to its job, with who, why and where it began.",
+        "A replay links its dead letter to its job and records actor, reason and start stage.",
         selects(SQL.find_unlinked, SQL.find_unexplained, SQL.find_strayed, SQL.find_unended),
     ),
 )

@@ -32,52 +32,52 @@ def find_stale_in(context: VerifyContext, statement: Statement) -> Iterator[Viol
 CHECKS = (
     Check(
         "I1",
-        "A job stands where its audit leads, by edges that there are.",
+        "The job's state matches its event history.",
         selects(SQL.find_untold, SQL.find_leaps, SQL.find_doubled),
     ),
     Check(
         "I2",
-        "Within a stage the attempt never goes back.",
+        "Attempt numbers never decrease within a stage.",
         selects(SQL.find_attempts_going_back),
     ),
     Check(
         "I3",
-        "An ended job has one end, and no step after it.",
+        "A finished job has one final event and no later events.",
         selects(SQL.find_ends),
     ),
     Check(
         "I4",
-        "A job is processing if and only if somebody has a lease on it.",
+        "A job is processing if and only if it has a lease.",
         selects(SQL.find_leases),
     ),
     Check(
         "I5",
-        "No lease is over for longer than two rescue intervals and the grace of a rescue.",
+        "No lease has been expired for longer than two rescue intervals plus the grace period.",
         _find_stale,
     ),
     Check(
         "I6",
-        "The attempts of a job and its stages are those that were charged, within the budget.",
+        "Attempt counts match the event history and stay within max_attempts.",
         selects(SQL.find_miscounted, SQL.find_miscounted_stages),
     ),
     Check(
         "I7",
-        "The lease token counts the claims of a job.",
+        "The lease token equals the number of claims.",
         selects(SQL.find_tokens, SQL.find_lost_tokens),
     ),
     Check(
         "I8",
-        "A retry is not due before the failure that it waits for.",
+        "A retry is not due before the failure that caused it.",
         selects(SQL.find_early),
     ),
     Check(
         "I9",
-        "What an enqueue wrote has not changed.",
+        "Columns written by enqueue have not changed.",
         selects(SQL.find_changed),
     ),
     Check(
         "I10",
-        "A completed job has its result, a failed one its reason, an ended one its end.",
+        "A completed job has a result, a failed job an error, and both a finish time.",
         selects(SQL.find_half_ended),
     ),
 )

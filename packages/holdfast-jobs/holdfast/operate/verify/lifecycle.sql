@@ -141,7 +141,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
 -- find_stale :many — I5, crosses tenants: expired leases that were not rescued
 -- Batch processing rescues and checks its own claims.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'its lease ran out and no rescue has come; ' || coalesce(job.claimed_by, 'nobody')
+       'its lease ran out and no rescue has come; ' || coalesce(job.claimed_by, 'no worker')
            || ' had it' AS detail
 FROM holdfast.job AS job
 WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {instant})

@@ -32,33 +32,33 @@ def _find_unintended(context: VerifyContext) -> Iterator[Violation]:
 CHECKS = (
     Check(
         "I14",
-        "A recipient sees each version of a changelist once, in rising order.",
+        "A recipient is notified once per version of a changelist, in increasing order.",
         selects(SQL.find_repeated),
     ),
     Check(
         "I15",
-        "A delivery is sent if and only if it has a time and an id.",
+        "A delivery is sent if and only if it has a send time and a notification id.",
         selects(SQL.find_half_marked),
     ),
     Check(
         "I16",
-        "What was sent was first intended, under the key of its kind.",
+        "Every sent delivery was intended first, with the token of its kind.",
         _find_unintended,
     ),
-    Check("I17", "An intent without an outcome is being looked into.", _find_forsaken),
+    Check("I17", "An attempt without an outcome is being reconciled.", _find_forsaken),
     Check(
         "I18",
-        "A delivery has one id at the provider, unless it is flagged.",
+        "A delivery has one provider id unless it is flagged.",
         selects(SQL.find_doubled),
     ),
     Check(
         "I20",
-        "A delivery fails for good only after it was looked into.",
+        "A delivery fails permanently only after reconciliation.",
         selects(SQL.find_unproven),
     ),
     Check(
         "I21",
-        "What was sent again says why.",
+        "Every resend has a reason.",
         selects(SQL.find_unjustified, SQL.find_miscounted),
     ),
 )

@@ -17,7 +17,7 @@ FROM (
     SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
            CASE
                WHEN delivery.state = 'sent' AND delivery.notified_at IS NULL
-                   THEN 'it is sent, and nobody knows when'
+                   THEN 'it is sent without a send time'
                WHEN delivery.state = 'sent' AND delivery.notification_id IS NULL
                     AND delivery.confirmed_by IS NULL
                    THEN 'it is sent, without an id and without anybody who says so'
@@ -87,7 +87,7 @@ WHERE delivery.content IS NOT NULL AND length(delivery.content_hash) = 64
 -- find_forsaken :many — I17, crosses tenants: attempts without an outcome that are not being reconciled
 -- A delivery that waits for its channel to settle is not due for a lookup yet.
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
-       'it was tried, nobody said what became of it, and nobody looks into it' AS detail
+       'an attempt has no outcome and is not being reconciled' AS detail
 FROM holdfast.delivery AS delivery
 WHERE delivery.state = 'pending'
   AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
@@ -175,7 +175,7 @@ FROM (
                           AND evidence.source = 'operator' AND evidence.verdict = 'resend'
                           AND evidence.after_attempt >= attempt.number - 1)
                    THEN 'try ' || CAST(attempt.number AS text)
-                        || ' says that somebody wanted it, and nobody did'
+                        || ' names an operator action that was not recorded'
            END AS detail
     FROM holdfast.delivery_attempt AS attempt
     LEFT JOIN holdfast.delivery_attempt AS before

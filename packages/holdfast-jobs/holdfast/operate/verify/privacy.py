@@ -74,8 +74,8 @@ def _unmarked(value: Any) -> Any:
 CHECKS = (
     Check(
         "I31",
-        "No secret and no canary lies in the audit, in dead letters, errors or remarks.",
+        "The audit, dead letters, errors and notes contain no secrets and no canaries.",
         _find_secrets,
     ),
-    Check("I32", "Of an API key only its hash is kept.", needs=("api keys",)),
+    Check("I32", "API keys are stored as hashes only.", needs=("api keys",)),
 )

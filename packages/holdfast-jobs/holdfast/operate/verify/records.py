@@ -61,38 +61,38 @@ def _find_moved_deliveries(context: VerifyContext) -> Iterator[Violation]:
 CHECKS = (
     Check(
         "I42",
-        "Every job that was enqueued is stored, or its pruning is recorded.",
+        "Every enqueued job is stored, or its pruning is recorded.",
         selects(SQL.find_vanished, SQL.find_half_pruned),
     ),
     Check(
         "I43",
-        "What an enqueue wrote is what its event recorded.",
+        "Enqueued columns match the enqueue event.",
         selects(SQL.find_changed_enqueues),
     ),
     Check(
         "I44",
-        "A job is what its last claim and its last change recorded.",
+        "A job matches its last claim and its last event.",
         _find_changed,
     ),
     Check(
         "I45",
-        "The finished stages of a job are what its events recorded.",
+        "Finished stages match the event history.",
         selects(SQL.find_changed_stages, SQL.find_invented_stages, SQL.find_changed_takeovers),
     ),
     Check(
         "I46",
-        "A dead letter, its replays and its notes are what its last event recorded.",
+        "Dead letters, replays and notes match their last event.",
         selects(SQL.find_changed_letters),
     ),
 )
 SETTINGS = Check(
     "I49",
-    "Artifacts, items, deliveries, schedules and pauses are what their events recorded.",
+    "Artifacts, batch items, deliveries, schedules and pauses match their events.",
     _find_changed_settings,
 )
 GAPS = Check(
     "I48",
-    "No event is missing from the numbers of the audit.",
+    "Audit event numbers have no gaps.",
     selects(SQL.find_missing_events),
     is_of_store=True,
 )

@@ -90,7 +90,7 @@ def verify(
     if tenant is None and context.role is not Role.ADMIN:
         error = Forbidden("Only an admin verifies every tenant. Name the one to verify: --org.")
         context.refuse(Action.VERIFY, error, org_id=None, subject=SUBJECT)
-    checks = pick_checks(only, _checks_of(context))
+    checks = pick_checks(only, checks_of(context))
     if any(len(canary) < SHORTEST_CANARY for canary in canaries):
         raise ConfigError(f"A canary has at least {SHORTEST_CANARY} characters; else it is a word.")
     return verify_with(checks, context, shown=shown, org_id=tenant, canaries=canaries)
@@ -106,7 +106,7 @@ def pick_checks(only: Collection[str], known: Sequence[Check] = CHECKS) -> tuple
     return tuple(check for check in known if not wanted or check.id in wanted)
 
 
-def _checks_of(context: OperatorContext) -> tuple[Check, ...]:
+def checks_of(context: OperatorContext) -> tuple[Check, ...]:
     """Return the checks of the core and of the extensions, in the order of their ids.
 
     A check of an extension with the id of a core check adds its violations to that one.

@@ -10,7 +10,7 @@ SQL = Statements("holdfast.operate.verify", "tenancy.sql")
 CHECKS = (
     Check(
         "I29",
-        "A job and all that belongs to it are of one tenant.",
+        "A job and its related rows belong to one tenant.",
         selects(
             SQL.find_foreign_events,
             SQL.find_foreign_jobs,

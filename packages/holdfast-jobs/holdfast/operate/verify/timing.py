@@ -39,12 +39,12 @@ def _find_instants(context: VerifyContext) -> Iterator[Violation]:
 CHECKS = (
     Check(
         "I35",
-        "Every tick of a schedule became one job or run, or says why not.",
+        "Every schedule tick has one job or run, or a reason for having none.",
         _find_ticks,
     ),
     Check(
         "I36",
-        "No instant lies ahead of the clock, and what happened is in order.",
+        "No timestamp is in the future, and timestamps are in order.",
         _find_instants,
     ),
 )

@@ -10,7 +10,7 @@ SQL = Statements("holdfast.operate.verify", "totals.sql")
 CHECKS = (
     Check(
         "I37",
-        "A number that is kept is the number that is counted.",
+        "Stored counts equal counted rows.",
         selects(SQL.find_miscounted_replays, SQL.find_miscounted_runs),
     ),
 )

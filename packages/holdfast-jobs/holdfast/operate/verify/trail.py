@@ -22,12 +22,12 @@ CHECKS = (
     # The extension "seal" adds the check of the seals.
     Check(
         "I33",
-        "The audit is as it was sealed, without gaps, whole in its fields and in order.",
+        "The audit matches its seals and has no gaps, empty fields or events out of order.",
         _find_incomplete,
     ),
     Check(
         "I34",
-        "Every event names who did it, and an operator's act a role that may.",
-        selects(SQL.find_nobody, SQL.find_roles),
+        "Every event names its actor, and operator actions a sufficient role.",
+        selects(SQL.find_unattributed, SQL.find_roles),
     ),
 )

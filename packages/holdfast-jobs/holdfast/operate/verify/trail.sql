@@ -20,7 +20,7 @@ WHERE told.at < told.newest
   AND {ms_since(told.at)} - {ms_since(told.newest)} > CAST(:tolerance_ms AS bigint)
   AND (CAST(:org_id AS {uuid}) IS NULL OR told.org_id = :org_id);
 
--- find_nobody :many — I34, crosses tenants: events without an actor
+-- find_unattributed :many — I34, crosses tenants: events without an actor
 SELECT org_id, 'event:' || CAST(id AS text) AS subject,
        'it does not say who did it' AS detail
 FROM holdfast.job_event
@@ -29,7 +29,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
 
 -- find_roles :many — I34, crosses tenants: actions with an insufficient role, or without one
 SELECT told.org_id, 'event:' || CAST(told.id AS text) AS subject,
-       'it says ' || told.name || ' as ' || coalesce(told.role, 'nobody in particular') AS detail
+       'it says ' || told.name || ' as ' || coalesce(told.role, 'no role') AS detail
 FROM (
     SELECT id, org_id, name, {field(detail, role)} AS role
     FROM holdfast.job_event
@@ -43,4 +43,4 @@ FROM (
 WHERE coalesce(told.role, '') <> 'admin'
   AND NOT (told.name NOT IN ('audit.exported', 'table.granted')
            AND coalesce(told.role, '') = 'operator')
-  AND NOT (told.name = 'operator.refused' AND coalesce(told.role, '') = 'member');
+  AND NOT (told.name = 'operator.refused' AND coalesce(told.role, '') IN ('member', 'viewer'));
