@@ -16,7 +16,7 @@ export UV_PYTHON_DOWNLOADS := never
 PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); \
 	if [ $$cores -lt 3 ]; then echo 3; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
 
-.PHONY: help setup demo test test-both check docs definitions planted conformance mutants batch-faults outbox-faults eval sim bench e2e serve format lock clean
+.PHONY: help setup demo test test-both check docs definitions planted conformance mutants batch-faults outbox-faults eval sim bench e2e schemathesis serve format lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,11 +91,17 @@ eval: $(STAMP)  ## Measure the lexicons and the validation of the rewrite; AGAIN
 sim:  ## Run seeded simulations: make sim SEEDS=n (not built yet)
 	@echo "make sim: the simulated world is not built yet."; exit 1
 
-e2e:  ## Test the console in a browser (not built yet)
-	@echo "make e2e: the web console is not built yet."; exit 1
+e2e: $(STAMP)  ## Test the console in a headless Chromium on both databases; screenshots in build/e2e
+	@command -v chromium >/dev/null || { echo "Installing Chromium"; apt-get install -y -qq chromium >/dev/null; }
+	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/pip install -q --disable-pip-version-check 'playwright>=1.50'
+	@$(BIN)/python -m pytest -q -n 0 -p no:cacheprovider e2e
 
-serve:  ## Serve the HTTP API and the console (not built yet)
-	@echo "make serve: the HTTP API is not built yet."; exit 1
+schemathesis: $(STAMP)  ## Send ten thousand generated requests to the HTTP API; EXAMPLES=n
+	@HOLDFAST_EXAMPLES=$(or $(EXAMPLES),10000) $(BIN)/python -m pytest -q -n 0 tests/api/test_schema.py
+
+serve: $(STAMP)  ## Serve the console and the HTTP API on the data of the demo, and print a link
+	@test -e build/demo/demo.db || { rm -rf build/demo; $(BIN)/holdfast demo --plain --folder build/demo; }
+	@$(BIN)/holdfast --app holdfast.demo.app:hf --db sqlite:///build/demo/demo.db serve --dev
 
 format: $(STAMP)  ## Format the code
 	@$(BIN)/ruff format .

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
-import queue
 import shutil
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,10 +20,10 @@ from holdfast.config.extensions import installed
 from holdfast.extension import components_of
 from holdfast.store import Store, open_store
 from tests.alternate import left_out
+from tests.databases import TEMPLATE, Databases, share_connections
 from tests.postgres_server import MEMORY, PostgresServer, has_room, sweep
-from tests.story import make_holdfast
+from tests.story import forget_ids, make_holdfast
 
-TEMPLATE = "holdfast_template"
 # The databases of tests have the tables of every installed extension.
 COMPONENTS = components_of(installed().values())
 
@@ -75,52 +72,20 @@ def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without the garbage collector: the objects made here are never garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Spare the garbage collector the hundreds of thousands of objects that tests are."""
     gc.collect()
     gc.freeze()
-
-
-class Databases:
-    """Fresh, migrated databases, made ahead of need and dropped behind it by a thread.
-
-    Copying files takes 23 ms in memory and up to half a second on a disk, replaying the template
-    through the log 28 ms and as long: while a test runs, the next one's database is made.
-    """
-
-    def __init__(self, server: PostgresServer) -> None:
-        self.server = server
-        self._ready: queue.Queue[str] = queue.Queue(maxsize=3)
-        self._used: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def take(self) -> str:
-        return self._ready.get(timeout=60)
-
-    def give_back(self, name: str) -> None:
-        self._used.put(name)
-
-    def close(self) -> None:
-        self._closing.set()
-        self._thread.join(timeout=30)
-
-    def _run(self) -> None:
-        with psycopg.connect(self.server.dsn(), autocommit=True) as admin:
-            for number in itertools.count(1):
-                name = f"t{number}"
-                admin.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
-                while not self._closing.is_set():
-                    try:
-                        self._ready.put(name, timeout=0.1)
-                        break
-                    except queue.Full:
-                        continue
-                if self._closing.is_set():
-                    return
-                if not self._used.empty():
-                    admin.execute(f"DROP DATABASE {self._used.get()} WITH (FORCE)")
 
 
 @pytest.fixture(scope="session")
@@ -141,15 +106,22 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture(scope="session")
 def databases(postgres: PostgresServer) -> Iterator[Databases]:
     made = Databases(postgres)
+    share_connections(made)
     yield made
     made.close()
 
 
 @pytest.fixture
-def postgres_url(databases: Databases) -> Iterator[str]:
-    """A migrated database of the test's own."""
-    name = databases.take()
-    yield databases.server.dsn(name)
+def postgres_url(databases: Databases, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A migrated database of the test's own.
+
+    In tests/store and for query plans it is one that no test has used before.
+    """
+    is_fresh = request.path.parent.name == "store" or request.path.stem.endswith("_plans")
+    name = databases.take(fresh=is_fresh)
+    url = databases.server.dsn(name)
+    forget_ids(url)
+    yield url
     databases.give_back(name)
 
 

@@ -64,6 +64,7 @@ class PostgresServer:
         settings = dict(SETTINGS)
         if not durable:
             settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+            settings |= {"checkpoint_timeout": "1h", "jit": "off"}
             # Ended at once, a server leaves shared segments behind: among its files they go too.
             settings |= {"dynamic_shared_memory_type": "mmap"}
         with (self.data / "postgresql.conf").open("a") as conf:
@@ -71,10 +72,9 @@ class PostgresServer:
         self.start()
 
     def _place(self, durable: bool) -> Path:
-        """Where the tables live: in memory, if there is room and nobody asked for a disk.
+        """The folder of the tables: in memory if there is room, on a disk if *durable*.
 
-        A database of a test's own is 700 files. ext4 takes 170 to 600 ms to make them, memory 25,
-        and there is one for each of thousands of tests.
+        A new database is 700 files, which ext4 makes in 170 to 600 ms and memory in 25.
         """
         data = self.folder / "data"
         if not durable and has_room(MEMORY):

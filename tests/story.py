@@ -37,6 +37,11 @@ def make_holdfast(url: str, clock: FakeClock | None = None, **settings: Any) -> 
     return Holdfast(settings=Settings(db=url, **settings), clock=clock or FakeClock(), rng=source)
 
 
+def forget_ids(url: str) -> None:
+    """Start with the first random source again, because the database at *url* is empty now."""
+    _OPENED.pop(url, None)
+
+
 def timeline(hf: Holdfast, job: Enqueued | Claimed | Job) -> list[str]:
     """The names of a job's audit events, in order."""
     return [row["name"] for row in events(hf, job)]

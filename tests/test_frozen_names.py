@@ -6,7 +6,6 @@ A name that is new is added to its list; a name that was released is never remov
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import importlib
 import pkgutil
@@ -20,11 +19,11 @@ from holdfast.config.extensions import installed, known_sections
 from holdfast.store import Store, open_store
 from holdfast.telemetry.gauges import GAUGES
 from tests.story import look
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests.tree import ROOT, source
 
 # The words that a column with a closed set of them may have, as its CHECK constraint lists them.
 STATES = """
+api_key.role: admin operator viewer
 artifact.access: owner tenant
 artifact.kind: input output
 artifact.owner_type: api_key system user
@@ -39,6 +38,8 @@ dead_letter.state: discarded fixed_forward open remediated replayed replaying re
 dead_letter_note.actor_type: api_key system user
 dead_letter_replay.actor_type: api_key system user
 dead_letter_replay.outcome: canceled completed failed
+console_session.actor_type: api_key system user
+console_session.role: admin operator viewer
 delivery.actor_type: api_key system user
 delivery.proof: none seen unknowable
 delivery.state: dropped failed held pending sent
@@ -62,10 +63,14 @@ provider_call.execution_mode: async batch
 provider_call.kind: actual free orphan unknown
 queue.set_by: code operator
 review.status: batch_submitted canceled completed failed processing queued
+rewrite_draft.decision: approve edit expire reject
+rewrite_draft.gate: pass warn
+rewrite_draft.hold_reason: disagreement no_verdict policy
+rewrite_draft.state: held judging rejected stored
 rewrite_request.rewrite_strength: full_reframe light_touch
 rewrite_request.status: batch_submitted canceled completed failed processing queued
-rewrite_request.step: canceled classified completed context_built enqueued failed queued received
-    revealed routed
+rewrite_request.step: canceled classified completed context_built enqueued failed held judging
+    queued received revealed routed
 rewrite_request.surface: direct_message other weekly_harmony
 schedule.catch_up: all one skip
 schedule.set_by: code operator
@@ -78,7 +83,8 @@ worker_run.trigger_kind: cron manual schedule
 """
 
 AUDIT_EVENTS = """
-account.probe_allowed artifact.linked artifact.removed artifact.stored artifacts.swept
+account.probe_allowed api_key.created api_key.revoked api_key.rotated console.session_ended
+console.session_opened artifact.linked artifact.removed artifact.stored artifacts.swept
 audit.exported
 batch.adopted batch.cancel_requested batch.released category.declared channel.circuit_closed
 channel.circuit_opened dead_letter.discarded dead_letter.escalated dead_letter.fixed_forward
@@ -93,21 +99,24 @@ key.set operator.refused queue.paused queue.reset queue.resumed queue.set review
 review.erased review.forgotten review.recipient_erased review.submitted rewrite.output_stored
 rewrite_canceled rewrite_classified rewrite_completed rewrite_context_built rewrite_data_erased
 rewrite_data_exported rewrite_enqueued rewrite_erased rewrite_failed rewrite_forgotten
+rewrite_held rewrite_held_approved rewrite_held_edited rewrite_held_expired rewrite_held_read
+rewrite_held_rejected rewrite_judged
 rewrite_queued rewrite_received rewrite_revealed rewrite_routed rules.declared run.refused
 run.triggered schedule.added schedule.changed schedule.declared schedule.paused schedule.removed
 schedule.reset schedule.resumed table.granted tenant.reset tenant.set
-schedule.triggered
+schedule.triggered webhook.added webhook.paused webhook.removed webhook.resumed webhook.rotated
 """
 
 # Strings of the same shape that are something else: job types, fields, log lines.
 NOT_AUDIT_EVENTS = """
-batch.answers_accepted review.criticise review.model review.process
+batch.answers_accepted review.criticise review.model review.process rewrite.judged
 """
 
 ERROR_CLASSES = """
 ANSWER_NOT_TAKEN ARTIFACT_STORE_DOWN AUTH_DENIED BATCH_CANCELED BATCH_EXPIRED BATCH_FAILED
 CHANGE_MISSING CHANGE_TOO_LARGE CHECKSUM_MISMATCH CONFIG_INVALID DEFECT DELIVERY_FAILED FAILURE
-GIT_FAILED GONE HANDLER_TIMEOUT NETWORK_TIMEOUT OUTPUT_INVALID OUTPUT_REJECTED OUTPUT_TRUNCATED
+GIT_FAILED GONE HANDLER_TIMEOUT JUDGE_ASKED NETWORK_TIMEOUT OUTPUT_INVALID OUTPUT_REJECTED
+OUTPUT_TRUNCATED
 PATCH_INVALID PATH_REFUSED PERMANENT PIPELINE_CHANGED POLICY_REJECTED PROMPT_REFUSED RATE_LIMITED
 RECIPIENT_UNREACHABLE REDACTION_FAILED REQUEST_UNFIT RESULT_CONFLICT RESULT_INVALID RESULT_MISSING
 REVIEW_ERASED REVIEW_OVERTAKEN REVIEW_PARTS_FAILED REVIEW_UNFIT ROW_INVALID RULE_VIOLATED
@@ -133,7 +142,9 @@ holdfast_model_tokens_total{kind,mode,provider} holdfast_notifications_dropped_t
 holdfast_queue_crowded_total{queue} holdfast_queue_depth{queue,state}
 holdfast_queue_oldest_ready_age_seconds{queue} holdfast_queue_paused{queue}
 holdfast_queue_workers{queue} holdfast_rewrite_failures_total{code,surface}
-holdfast_rewrites_total{lane,step,strength,surface} holdfast_runs_total{outcome,run}
+holdfast_rewrite_held_oldest_age_seconds{} holdfast_rewrite_verdicts_total{code}
+holdfast_rewrites_held{reason} holdfast_rewrites_total{lane,step,strength,surface}
+holdfast_runs_total{outcome,run}
 holdfast_schedule_lag_seconds{} holdfast_schedule_ticks_total{outcome,schedule}
 holdfast_worker_changes_total{change} holdfast_workers_live{state}
 jobs_attempts_histogram{job_type} jobs_duration_seconds{job_type,queue}
@@ -183,7 +194,11 @@ retention.rules.keep_days retention.rules.state review.adapter_kind review.git_s
 review.keep_days review.keep_findings_days review.max_bytes review.max_files review.mode
 review.model review.provider review.repositories rewrite.abandoned_seconds rewrite.classifier
 rewrite.classifier_route.adapter_kind rewrite.classifier_route.model
-rewrite.classifier_route.provider rewrite.classifier_timeout_seconds rewrite.keep_original_days
+rewrite.classifier_route.provider rewrite.classifier_timeout_seconds rewrite.held_alert_hours
+rewrite.judge_rejects rewrite.judge_route.adapter_kind rewrite.judge_route.execution_mode
+rewrite.judge_route.model rewrite.judge_route.prompt_version rewrite.judge_route.provider
+rewrite.judge_route.sends_temperature rewrite.keep_held_days rewrite.keep_original_days
+rewrite.without_judge
 rewrite.keep_rewritten_days rewrite.reveal_delay_seconds rewrite.routes.adapter_kind
 rewrite.routes.cache_eligible rewrite.routes.execution_mode rewrite.routes.high_quality
 rewrite.routes.max_retries rewrite.routes.model rewrite.routes.prompt_version
@@ -192,12 +207,19 @@ rewrite.routes.surfaces rewrite.routes.target_locales rewrite.surfaces runs.clai
 runs.eligible_statuses runs.job_types runs.max_jobs_per_run runs.max_runtime_seconds runs.order
 runs.profile runs.queues runs.respect_not_before_at runs.retry_backoff_seconds runs.schedule
 runs.zone schedules.catch_up schedules.cron schedules.every schedules.job_type schedules.org_id
-schedules.payload schedules.run schedules.zone settle_limit tenants.max_running tenants.weight
+schedules.payload schedules.run schedules.zone serve.body_limit_bytes serve.body_seconds
+serve.host serve.port serve.read_seconds serve.requests_per_minute serve.session_hours
+settle_limit tenants.max_running tenants.weight
+webhooks.allow_private webhooks.connect_seconds webhooks.max_endpoints webhooks.max_parallel
+webhooks.overlap_seconds webhooks.read_seconds
 unknown_type_patience_seconds
 """
 
 # What a refused write can name: constraints, unique indexes and triggers that refuse.
 CONSTRAINTS_ON_BOTH = """
+api_key_never_widens api_key_once api_key_rate_positive api_key_revoked_by_someone
+api_key_role_known api_key_window_used console_session_actor_known console_session_ends
+console_session_role_known
 artifact_access_known artifact_begins_writing artifact_edge artifact_erased_only_if_removed
 artifact_expires_later artifact_kind_known artifact_leaves_only_when_erased
 artifact_measure_is_sound artifact_name_bounded artifact_once_per_place artifact_owner_known
@@ -255,6 +277,9 @@ review_once_per_key review_part_asked_whole review_part_never_changes review_par
 review_recipient_before_telling review_recipient_never_changes review_status_known
 review_succeeded_says_when review_succeeded_stays review_succeeded_when_told
 review_told_after_criticised review_version_positive review_write_once
+rewrite_draft_decision_known rewrite_draft_edge rewrite_draft_gate_known
+rewrite_draft_held_says_why rewrite_draft_length rewrite_draft_one_judge rewrite_draft_state_known
+rewrite_draft_stored_has_verdict rewrite_draft_text_until_decided rewrite_output_of_decided
 rewrite_message_text_until_erased rewrite_message_write_once rewrite_output_in_target_locale
 rewrite_output_length rewrite_output_never_changes rewrite_output_of_completed
 rewrite_output_text_until_erased rewrite_request_begins rewrite_request_cadence
@@ -273,12 +298,14 @@ tenant_set_by_known tenant_weight_in_range worker_run_actor_known worker_run_clo
 worker_run_counted_iff_known worker_run_counts_add_up worker_run_finished_iff_outcome
 worker_run_once_per_tick worker_run_outcome_known worker_run_trigger_known worker_run_within_bound
 worker_state_known
+webhook_endpoint_overlap_ends
 """
 
 CONSTRAINTS_ON_SQLITE = ""
 
 # With the names that PostgreSQL gives to keys and references.
 CONSTRAINTS_ON_POSTGRES = """
+api_key_pkey api_key_window_pkey console_session_pkey
 artifact_pkey audit_cursor_only_row_check audit_cursor_pkey audit_note_never_truncated
 audit_note_pkey audit_seal_never_truncated audit_seal_pkey batch_answer_pkey
 batch_item_batch_id_fkey batch_item_pkey category_pkey changelist_pkey channel_circuit_pkey
@@ -299,10 +326,12 @@ recipient_snapshot_never_truncated recipient_snapshot_org_id_rewrite_request_id_
 recipient_snapshot_pkey review_org_id_changelist_id_fkey review_part_org_id_review_id_fkey
 review_part_pkey review_pkey review_recipient_org_id_review_id_fkey review_recipient_pkey
 review_seal_org_id_review_id_fkey review_seal_pkey rewrite_block_pkey
+rewrite_draft_org_id_rewrite_request_id_fkey rewrite_draft_pkey
 rewrite_message_org_id_rewrite_request_id_fkey rewrite_message_pkey
 rewrite_output_org_id_rewrite_request_id_fkey rewrite_output_pkey
 rewrite_request_completed_has_output rewrite_request_pkey schedule_pkey tenant_pkey worker_pkey
 worker_run_pkey
+webhook_cursor_only_row_check webhook_cursor_pkey webhook_endpoint_pkey
 """
 
 
@@ -358,11 +387,9 @@ def literals() -> Iterator[tuple[str, bool]]:
         if path.suffix == ".sql":
             yield from ((text, False) for text in re.findall(r"'([a-z_.]+)'", path.read_text()))
         elif path.suffix == ".py":
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    yield node.value, False
-                elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
-                    yield str(node.values[0].value), True
+            found = source(path)
+            yield from ((text, False) for _, text in found.strings)
+            yield from ((text, True) for text in found.prefixes)
 
 
 def audit_events() -> set[str]:
@@ -372,7 +399,7 @@ def audit_events() -> set[str]:
     whole = {text for text, is_prefix in found if not is_prefix}
     prefixes = {text for text, is_prefix in found if is_prefix}
     subjects = {name.split(".")[0] for name in frozen if "." in name}
-    shape = re.compile(rf"^({'|'.join(subjects)})\.(?!sql$|toml$|md$|py$|json$)[a-z_]*[a-z]$")
+    shape = re.compile(rf"^({'|'.join(subjects)})\.(?!sql$|toml$|md$|py$|json$|html$)[a-z_]*[a-z]$")
     written = {text for text in whole if shape.match(text)} - words(NOT_AUDIT_EVENTS)
     joined = {
         name

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.tree import ROOT, without_garbage_collection
 
 
 def _tool() -> ModuleType:
@@ -30,7 +31,10 @@ LISTED = mutants.read_bugs(ROOT / mutants.FOLDER)
 
 
 def test_every_planted_bug_has_its_fragment_once_in_the_tree() -> None:
-    assert [stale for mutant in LISTED if (stale := mutants.stale(mutant, ROOT))] == []
+    with without_garbage_collection():
+        stale = [mutants.stale(mutant, ROOT) for mutant in LISTED]
+
+    assert [problem for problem in stale if problem] == []
 
 
 def test_every_test_that_a_planted_bug_names_exists() -> None:
@@ -89,55 +93,80 @@ def make_tree(folder: Path, *entries: str, tests: str = TESTS) -> Path:
     return folder
 
 
-def run_tool(folder: Path, *names: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(folder / "tools" / "mutants.py"), "--workers", "1", *names],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run_tool(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the tool in this process. The tests of a tree run in processes of their own."""
+    # Only the plugins that the tool itself asks for.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin,pytest_timeout")
+
+    def run(folder: Path, *names: str) -> Done:
+        given = ["mutants.py", "--root", str(folder), "--workers", "1", *names]
+        monkeypatch.setattr(sys, "argv", given)
+        code = mutants.main()
+        printed = capsys.readouterr()
+        return Done(code, printed.out, printed.err)
+
+    return run
 
 
 CAUGHT = ENTRY.format(name="thirds", find="// 2", replace="// 3")
 ESCAPED = ENTRY.format(name="rounds-up", find="number // 2", replace="-(-number // 2)")
 
 
-def test_the_tool_says_what_was_caught_and_what_escaped(tmp_path: Path) -> None:
+def test_the_tool_says_what_was_caught_and_what_escaped(tmp_path: Path, run_tool: Run) -> None:
     done = run_tool(make_tree(tmp_path, CAUGHT, ESCAPED))
 
-    lines = [line.split() for line in done.stdout.splitlines()]
+    lines = [line.split() for line in done.out.splitlines()]
     assert [line[0] for line in lines] == ["clean", "caught", "ESCAPED", "mutants:"]
     assert lines[1][-1] == "test_half.py::test_half_of_four_is_two"
-    assert done.stdout.endswith("mutants: 1 of 2 caught\n")
-    assert done.returncode == 1
+    assert done.out.endswith("mutants: 1 of 2 caught\n")
+    assert done.code == 1
     assert (
         tmp_path / "packages" / "holdfast-jobs" / "holdfast" / "__init__.py"
     ).read_text() == CODE
 
 
-def test_a_name_selects_one_planted_bug(tmp_path: Path) -> None:
+def test_a_name_selects_one_planted_bug(
+    tmp_path: Path, run_tool: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The run without a bug is the subject of another test.
+    monkeypatch.setattr(mutants, "check_clean", lambda *_: None)
+
     done = run_tool(make_tree(tmp_path, CAUGHT, ESCAPED), "thi*")
 
-    assert done.stdout.endswith("mutants: 1 of 1 caught\n")
-    assert done.returncode == 0
+    assert done.out.endswith("mutants: 1 of 1 caught\n")
+    assert done.code == 0
 
 
-def test_a_planted_text_that_cannot_run_is_an_error_and_not_a_catch(tmp_path: Path) -> None:
-    broken = ENTRY.format(name="nonsense", find="number // 2", replace="nobody // 2")
+def test_a_planted_text_that_cannot_run_is_an_error_and_not_a_catch(
+    tmp_path: Path, run_tool: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutants, "check_clean", lambda *_: None)
+    broken = ENTRY.format(name="nonsense", find="number // 2", replace="unknown // 2")
 
     done = run_tool(make_tree(tmp_path, broken))
 
-    assert "ERROR" in done.stdout
-    assert "NameError" in done.stdout
-    assert done.returncode == 2
+    assert "ERROR" in done.out
+    assert "NameError" in done.out
+    assert done.code == 2
 
 
-def test_tests_that_fail_without_a_bug_prove_nothing(tmp_path: Path) -> None:
+def test_tests_that_fail_without_a_bug_prove_nothing(tmp_path: Path, run_tool: Run) -> None:
     done = run_tool(make_tree(tmp_path, CAUGHT, tests=TESTS.replace("== 2", "== 5")))
 
-    assert "the tests do not pass without a planted bug" in done.stderr
-    assert done.returncode == 2
+    assert "the tests do not pass without a planted bug" in done.err
+    assert done.code == 2
 
 
 @pytest.mark.parametrize(
@@ -161,9 +190,9 @@ def test_tests_that_fail_without_a_bug_prove_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_an_entry_that_cannot_be_planted_is_an_error_before_anything_runs(
-    tmp_path: Path, entry: str, says: str
+    tmp_path: Path, run_tool: Run, entry: str, says: str
 ) -> None:
     done = run_tool(make_tree(tmp_path, entry))
 
-    assert says in done.stderr
-    assert (done.stdout, done.returncode) == ("", 2)
+    assert says in done.err
+    assert (done.out, done.code) == ("", 2)

@@ -19,6 +19,7 @@ GROUPS = {
 ORDER = (
     "quickstart.md",
     "tutorial.md",
+    "typed-jobs.md",
     "fastapi.md",
     "django.md",
     "sqlalchemy.md",

@@ -1,4 +1,4 @@
-"""An application for real processes: what its handlers do is told by the payload."""
+"""An application for real processes. The payload says what a handler does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Context, Holdfast, NetworkTimeout, Settings
+from holdfast.config import RunSettings
+from holdfast.engine.bounded_run import BoundedRun
+from holdfast.engine.run_log import Trigger, TriggerKind
 
 
 def make(url: str, **settings: Any) -> Holdfast:
@@ -21,6 +24,10 @@ def make(url: str, **settings: Any) -> Holdfast:
     def work(job: Context, payload: dict[str, Any]) -> dict[str, int]:
         if "began" in payload:
             Path(payload["began"]).touch()
+        if "meet" in payload:
+            meet(Path(payload["meet"]), payload["processes"])
+        while job.attempt == 1 and "until" in payload and not Path(payload["until"]).exists():
+            time.sleep(0.01)
         time.sleep(payload.get("seconds", 0))
         if "touch" in payload:
             with Path(payload["touch"]).open("a") as file:
@@ -39,7 +46,7 @@ def make(url: str, **settings: Any) -> Holdfast:
 
     @hf.job("effect", max_attempts=5)
     def effect(job: Context, payload: dict[str, Any]) -> None:
-        """Leave one row, and die as often as the payload says: after the block, or after all."""
+        """Insert one row, then kill the process as often as the payload says."""
         with job.transaction(complete=payload["complete"]) as connection:
             connection.execute(f"INSERT INTO effect VALUES ('{job.id}', {job.attempt})")
         if job.attempt <= payload["deaths"]:
@@ -47,7 +54,7 @@ def make(url: str, **settings: Any) -> Holdfast:
 
     @hf.job("freeze", max_attempts=5)
     def freeze(job: Context, payload: dict[str, Any]) -> None:
-        """On the first attempt stay inside the transaction, with locks, until it may end."""
+        """On the first attempt, stay inside the transaction with its locks until it may end."""
         with job.transaction(complete=payload["complete"]) as connection:
             connection.execute(f"INSERT INTO effect VALUES ('{job.id}', {job.attempt})")
             if job.attempt == 1:
@@ -60,6 +67,44 @@ def make(url: str, **settings: Any) -> Holdfast:
     return hf
 
 
+def perform(url: str, given: dict[str, Any]) -> None:
+    """A bounded run."""
+    hf = make(url, runs={"nightly": RunSettings(queues=("q:default",), **given)})
+    run = BoundedRun(hf, "nightly", trigger=Trigger(TriggerKind.CRON), concurrency=1)
+    signal.signal(signal.SIGTERM, lambda *_: run.drain())
+    run.perform()
+    hf.close()
+
+
+def meet(folder: Path, processes: int) -> None:
+    """Wait until this many processes have come here."""
+    (folder / str(os.getpid())).touch()
+    while len(list(folder.iterdir())) < processes:
+        time.sleep(0.01)
+
+
+def write_and_stay(url: str, job_id: str, files: tuple[str, str, str], idle_seconds: int) -> None:
+    """Hold the row of a job, or SQLite's writer, in an ordinary write until it may end."""
+    began, may_end, ended = map(Path, files)
+    hf = make(url, idle_seconds=idle_seconds)
+
+    def work(tx: Any) -> None:
+        session = "here"
+        if hf.store.dialect.name == "postgres":
+            held = "SELECT 1 FROM holdfast.job WHERE id = %s FOR UPDATE"
+            tx.connection.execute(held, (job_id,))
+            session = _session(tx.connection)
+        began.write_text(session)
+        while not may_end.exists():
+            time.sleep(0.01)
+
+    try:
+        hf.store.write_soon(work, seconds=0.5)
+        ended.write_text("committed")
+    except Exception as exc:
+        ended.write_text(type(exc).__name__)
+
+
 def _session(connection: Any) -> str:
     """The server's process for a connection; SQLite has none."""
     pid = getattr(getattr(connection, "info", None), "backend_pid", None)
@@ -68,5 +113,9 @@ def _session(connection: Any) -> str:
 
 FAST = {"lease_seconds": 1.0, "rescue_seconds": 0.2, "poll_seconds": 0.05}
 
-if "HOLDFAST_DB" in os.environ:
-    hf = make(os.environ["HOLDFAST_DB"])
+
+def __getattr__(name: str) -> Holdfast:
+    """``hf``: the application on the database of the environment, when a command asks for it."""
+    if name == "hf":
+        return make(os.environ["HOLDFAST_DB"])
+    raise AttributeError(name)

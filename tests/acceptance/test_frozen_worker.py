@@ -21,8 +21,8 @@ def test_a_frozen_worker_that_thaws_after_its_lease_changes_nothing(
     url: str, tmp_path: Path
 ) -> None:
     hf = make(url)
-    ran, began = tmp_path / "ran", tmp_path / "began"
-    payload = {"seconds": 1.5, "touch": str(ran), "began": str(began)}
+    ran, began, may_end = (tmp_path / name for name in ("ran", "began", "may_end"))
+    payload = {"touch": str(ran), "began": str(began), "until": str(may_end)}
     job = hf.enqueue("work", payload, org_id=ORG)
     frozen = start_worker(url)
     wait_until(began.exists)
@@ -30,6 +30,7 @@ def test_a_frozen_worker_that_thaws_after_its_lease_changes_nothing(
 
     quick = start_worker(url)
     wait_until(lambda: all_in(hf, [job], State.COMPLETED))
+    may_end.touch()
     os.kill(frozen.pid or 0, signal.SIGCONT)
     wait_until(lambda: "job.lease_lost" in timeline(hf, job))
 

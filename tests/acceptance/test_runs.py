@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,29 +10,14 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast, State, SystemClock
-from holdfast.config import RunSettings
-from holdfast.engine.bounded_run import BoundedRun
-from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.engine.worker.worker import run_maintenance
-from tests.acceptance import processes
-from tests.acceptance.app import make
-from tests.acceptance.processes import SPAWN, wait_until
+from tests.acceptance.app import make, perform
+from tests.acceptance.processes import fork, wait_until
 from tests.story import ORG, events, make_holdfast
 
 
-def perform(url: str, given: dict[str, Any]) -> None:
-    hf = make(url, runs={"nightly": RunSettings(queues=("q:default",), **given)})
-    run = BoundedRun(hf, "nightly", trigger=Trigger(TriggerKind.CRON), concurrency=1)
-    signal.signal(signal.SIGTERM, lambda *_: run.drain())
-    run.perform()
-    hf.close()
-
-
 def start(url: str, **given: Any) -> multiprocessing.process.BaseProcess:
-    process = SPAWN.Process(target=perform, args=(url, given), daemon=True)
-    process.start()
-    processes._started.append(process)
-    return process
+    return fork(perform, url, given)
 
 
 def later(url: str, **length: float) -> Holdfast:
@@ -62,7 +46,7 @@ def test_a_run_that_is_killed_loses_no_job_and_its_row_is_closed_as_lost(
     assert lost.outcome == "lost"
     assert (found.state, found.attempt_count) == (State.QUEUED, 1)
     assert found.last_error == "stale_claim_requeued"
-    # What it had claimed is told by the audit, under its id.
+    # The audit names the run as the actor of what it had claimed.
     assert lost.run_id in {event["actor_id"] for event in events(hf, job)}
     hf.close()
 
@@ -70,10 +54,10 @@ def test_a_run_that_is_killed_loses_no_job_and_its_row_is_closed_as_lost(
 @pytest.mark.req("B-09")
 def test_the_real_clock_ends_a_run_and_lets_the_running_job_finish(url: str) -> None:
     hf = make(url)
-    jobs = hf.enqueue_many("work", [{"seconds": 1.5}] * 5, org_id=ORG)
+    jobs = hf.enqueue_many("work", [{"seconds": 1.3}] * 5, org_id=ORG)
 
     run = start(url, max_runtime_seconds=1)
-    run.join(30)
+    run.join(90)
 
     (report,) = hf.runs.list()
     assert (run.exitcode, report.outcome) == (0, "out_of_time")
@@ -88,13 +72,13 @@ def test_a_run_that_is_asked_to_stop_finishes_its_job_and_leaves_the_rest(
     url: str, tmp_path: Path
 ) -> None:
     hf = make(url)
-    payloads = [{"began": str(tmp_path / "began"), "seconds": 0.5}, *[{"seconds": 0.5}] * 4]
+    payloads = [{"began": str(tmp_path / "began"), "seconds": 0.3}, *[{"seconds": 0.3}] * 4]
     hf.enqueue_many("work", payloads, org_id=ORG)
 
     run = start(url)
     wait_until((tmp_path / "began").exists)
     run.terminate()
-    run.join(30)
+    run.join(90)
 
     (report,) = hf.runs.list()
     assert (run.exitcode, report.outcome, report.succeeded_count) == (0, "stopped", 1)

@@ -1,12 +1,8 @@
-"""A process that stores an artifact and dies on the way, without a chance to clean up.
-
-python -m tests.artifact.child URL STORE ENDPOINT POINT
-"""
+"""A process that stores an artifact and dies on the way, without a chance to clean up."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -62,13 +58,11 @@ def arm(point: str, hf: Holdfast) -> None:
         die_after(hf.store, "write", when=lambda work: "_store" in work.__code__.co_names)
 
 
-def main() -> None:
-    url, store, endpoint, point = sys.argv[1:]
-    kept = ArtifactSettings(store=store, endpoint=endpoint or None)
+def store_and_die(
+    url: str, store: str, endpoint: str | None, point: str, credentials: dict[str, str]
+) -> None:
+    os.environ.update(credentials)
+    kept = ArtifactSettings(store=store, endpoint=endpoint)
     hf = Holdfast(settings=Settings(db=url, artifacts=kept))
     arm(point, hf)
     hf.artifacts.put(content(point), org_id=ORG, name="big.csv")
-
-
-if __name__ == "__main__":
-    main()

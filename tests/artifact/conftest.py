@@ -56,7 +56,8 @@ def pair(
     """A database, and where artifacts are kept."""
     monkeypatch.setattr(s3_module, "_client", _shared_client)
     database, _, kept = request.param.partition("-")
-    return request.getfixturevalue(f"{database}_url"), request.getfixturevalue(kept)
+    url = {"sqlite": "migrated_sqlite_url", "postgres": "postgres_url"}[database]
+    return request.getfixturevalue(url), request.getfixturevalue(kept)
 
 
 @pytest.fixture

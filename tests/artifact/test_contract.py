@@ -403,12 +403,20 @@ with Holdfast(settings=settings) as hf:
 
 @pytest.mark.parametrize("store", ["folder", "s3"])
 def test_sixty_four_mebibytes_pass_through_in_constant_memory(
-    sqlite_url: str, request: pytest.FixtureRequest, store: str
+    migrated_sqlite_url: str, request: pytest.FixtureRequest, store: str
 ) -> None:
     """Measured in a process of its own: what 64 MiB need beyond what 17 MiB needed."""
     kept: ArtifactSettings = request.getfixturevalue(store)
     done = subprocess.run(
-        [sys.executable, "-c", MEASURE, sqlite_url, kept.store or "", kept.endpoint or "", "64"],
+        [
+            sys.executable,
+            "-c",
+            MEASURE,
+            migrated_sqlite_url,
+            kept.store or "",
+            kept.endpoint or "",
+            "64",
+        ],
         capture_output=True,
         text=True,
         check=True,
@@ -419,9 +427,9 @@ def test_sixty_four_mebibytes_pass_through_in_constant_memory(
 
 
 def test_python_itself_holds_a_few_chunks_and_no_more(
-    sqlite_url: str, clock: FakeClock, folder: ArtifactSettings
+    migrated_sqlite_url: str, clock: FakeClock, folder: ArtifactSettings
 ) -> None:
-    with make_holdfast(sqlite_url, clock, artifacts=folder) as hf:
+    with make_holdfast(migrated_sqlite_url, clock, artifacts=folder) as hf:
         put(hf, b"first")
         tracemalloc.start()
         try:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -25,10 +24,11 @@ from holdfast import (
 from holdfast.artifacts import cleanup, write
 from holdfast.artifacts.artifact import Artifact as Row
 from holdfast.store import Store, Tx, open_store
-from tests.artifact.child import DEATH
+from tests.artifact.child import DEATH, store_and_die
 from tests.artifact.conftest import Bytes
 from tests.artifact.dying import POINTS, SIZE
 from tests.engine.faulty import Died, FaultyStore, through
+from tests.forking import SPAWN
 from tests.story import ORG, look, make_holdfast
 
 T = TypeVar("T")
@@ -36,12 +36,12 @@ T = TypeVar("T")
 
 def die(pair: tuple[str, ArtifactSettings], point: str) -> None:
     url, kept = pair
-    command = [sys.executable, "-m", "tests.artifact.child"]
-    given = [url, str(kept.store), kept.endpoint or "", point]
-    ended = subprocess.run(
-        [*command, *given], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert ended.returncode == DEATH, ended.stderr
+    credentials = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    given = (url, str(kept.store), kept.endpoint, point, credentials)
+    writer = SPAWN.Process(target=store_and_die, args=given, daemon=True)
+    writer.start()
+    writer.join(60)
+    assert writer.exitcode == DEATH
 
 
 def only_row(hf: Holdfast) -> Any:
@@ -207,6 +207,7 @@ def second(hf: Holdfast, clock: FakeClock) -> Iterator[Store]:
     store.close()
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("what", ["expired", "abandoned"])
 def test_two_passes_at_once_end_each_artifact_once(
     hf: Holdfast, second: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, what: str

@@ -36,8 +36,8 @@ def blobs(tmp_path: Path) -> FileBlobStore:
 
 
 @pytest.fixture
-def hf(sqlite_url: str, clock: FakeClock, folder: ArtifactSettings) -> Holdfast:
-    return make_holdfast(sqlite_url, clock, artifacts=folder)
+def hf(migrated_sqlite_url: str, clock: FakeClock, folder: ArtifactSettings) -> Holdfast:
+    return make_holdfast(migrated_sqlite_url, clock, artifacts=folder)
 
 
 def test_folders_and_files_are_for_their_owner_alone(blobs: FileBlobStore) -> None:

@@ -195,11 +195,11 @@ def test_who_asked_for_a_link_is_in_the_audit_and_the_token_is_not(hf: Holdfast)
 
 
 def test_a_set_key_is_used_and_another_ends_all_links(
-    sqlite_url: str, clock: FakeClock, folder: ArtifactSettings
+    migrated_sqlite_url: str, clock: FakeClock, folder: ArtifactSettings
 ) -> None:
     def shop(key: str) -> Holdfast:
         settings = ArtifactSettings(store=folder.store, link_key=key)
-        return make_holdfast(sqlite_url, clock, artifacts=settings)
+        return make_holdfast(migrated_sqlite_url, clock, artifacts=settings)
 
     with shop("the key of last year") as before, shop("the key of this year") as after:
         token = link(before, put(before))
@@ -213,16 +213,16 @@ def test_a_set_key_is_used_and_another_ends_all_links(
 
 
 @pytest.fixture
-def on_s3(sqlite_url: str, clock: FakeClock, s3: ArtifactSettings) -> Any:
-    with make_holdfast(sqlite_url, clock, artifacts=s3) as hf:
+def on_s3(migrated_sqlite_url: str, clock: FakeClock, s3: ArtifactSettings) -> Any:
+    with make_holdfast(migrated_sqlite_url, clock, artifacts=s3) as hf:
         yield hf
 
 
 def test_links_on_s3_need_a_key_that_was_set(
-    sqlite_url: str, clock: FakeClock, s3: ArtifactSettings
+    migrated_sqlite_url: str, clock: FakeClock, s3: ArtifactSettings
 ) -> None:
     settings = ArtifactSettings(store=s3.store, endpoint=s3.endpoint)
-    with make_holdfast(sqlite_url, clock, artifacts=settings) as hf:
+    with make_holdfast(migrated_sqlite_url, clock, artifacts=settings) as hf:
         artifact = put(hf)
 
         with pytest.raises(ConfigError, match=r"artifacts\.link_key"):

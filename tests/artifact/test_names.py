@@ -41,8 +41,8 @@ HOSTILE = [
 
 
 @pytest.fixture
-def hf(sqlite_url: str, clock: FakeClock, folder: ArtifactSettings) -> Holdfast:
-    return make_holdfast(sqlite_url, clock, artifacts=folder)
+def hf(migrated_sqlite_url: str, clock: FakeClock, folder: ArtifactSettings) -> Holdfast:
+    return make_holdfast(migrated_sqlite_url, clock, artifacts=folder)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:30])

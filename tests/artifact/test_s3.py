@@ -33,8 +33,8 @@ PLACE = place_of(ORG)
 
 
 @pytest.fixture
-def hf(sqlite_url: str, clock: FakeClock, s3: ArtifactSettings) -> Iterator[Holdfast]:
-    with make_holdfast(sqlite_url, clock, artifacts=s3) as made:
+def hf(migrated_sqlite_url: str, clock: FakeClock, s3: ArtifactSettings) -> Iterator[Holdfast]:
+    with make_holdfast(migrated_sqlite_url, clock, artifacts=s3) as made:
         yield made
 
 
@@ -203,12 +203,12 @@ def cutting() -> Iterator[Cutting]:
 
 
 def test_a_connection_that_breaks_is_no_damage_to_the_bytes(
-    hf: Holdfast, s3: ArtifactSettings, cutting: Cutting, sqlite_url: str, clock: FakeClock
+    hf: Holdfast, s3: ArtifactSettings, cutting: Cutting, migrated_sqlite_url: str, clock: FakeClock
 ) -> None:
     artifact = put(hf, bytes(1000))
     through = ArtifactSettings(store=s3.store, endpoint=cutting.endpoint)
     with (
-        make_holdfast(sqlite_url, clock, artifacts=through) as other,
+        make_holdfast(migrated_sqlite_url, clock, artifacts=through) as other,
         other.artifacts.open(artifact.id, org_id=ORG) as file,
         pytest.raises(ArtifactStoreDown),
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from datetime import datetime
 from typing import Any
@@ -11,11 +10,7 @@ from holdfast import FakeClock
 from tests.batch.house import House, make_app, run
 from tests.failpoints import BatchPoint as Point
 from tests.failpoints import install_kill
-
-# Forked from a clean process that has imported everything: it starts in milliseconds, and inherits
-# no thread, lock or connection of the test.
-SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["tests.batch.house", "psycopg", "holdfast_llm.batch.submit"])
+from tests.forking import SPAWN
 
 
 def die(house: House, point: Point, name: str, *, nth: int = 1, must: bool = True) -> None:

@@ -31,7 +31,7 @@ from holdfast.telemetry import log
 from holdfast_llm import Item, Reply, Request
 from holdfast_llm.settings import BatchSettings, PriceSettings, ProviderSettings
 from holdfast_simulator.simulator import Simulator
-from tests.operate.sound import report_of, violations
+from tests.operate.sound import data_report_of, violations
 from tests.story import ORG, OTHER_ORG, look, seal_all
 
 SUBMITTER, COLLECTOR = "batch_submitter", "batch_collector"
@@ -51,7 +51,7 @@ SCHEMA = {
     "required": ["text"],
     "additionalProperties": False,
 }
-# What is private, and where it may be: nobody else's column holds a word of it.
+# What is private, and where it may be: no other column holds a word of it.
 PRIVATE = {"job": {"payload", "result"}, "job_history": {"payload", "result"}}
 
 # An answer that a busy machine holds up is no fault of the provider's.
@@ -306,7 +306,7 @@ class House:
             states=Counter(row["state"] for row in rows),
             errors=Counter(row["error_class"] for row in rows if row["state"] == "failed"),
             charged=sum(row["attempt_count"] for row in rows),
-            wrong=violations(report_of(self.hf, canaries=list(self.canaries.values()))),
+            wrong=violations(data_report_of(self.hf, canaries=list(self.canaries.values()))),
         )
 
     def _held(self) -> set[str]:

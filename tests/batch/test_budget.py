@@ -154,6 +154,7 @@ def test_an_answer_that_turns_out_to_have_no_price_counts_with_what_was_reserved
     assert over(store, budgets(org="1")) == {ORG: MIDNIGHT}
 
 
+@pytest.mark.both_databases
 def test_two_submitters_at_once_do_not_spend_the_same_money(
     hf: Holdfast, url: str, clock: FakeClock
 ) -> None:

@@ -151,6 +151,7 @@ def test_what_the_provider_asks_for_counts_up_to_the_longest(
     assert open_it(store, failure=wants) == minutes
 
 
+@pytest.mark.both_databases
 def test_of_two_workers_that_meet_it_at_once_one_tells_of_it(
     hf: Holdfast, url: str, clock: FakeClock
 ) -> None:

@@ -71,6 +71,7 @@ def test_a_second_pass_over_the_same_answers_adds_nothing(store: Store) -> None:
     assert sum(row["cost_pico"] for row in ledger(store)) == 3 * 1400 * 10**6
 
 
+@pytest.mark.both_databases
 def test_two_collectors_that_read_the_same_answers_at_once_enter_each_item_once(
     hf: Holdfast, url: str, clock: FakeClock
 ) -> None:
@@ -216,6 +217,7 @@ def test_a_provider_whose_clock_is_ahead_enters_nothing_in_the_future(
     assert row["occurred_at"] == row["recorded_at"]
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize(
     "change",
     [
@@ -231,6 +233,7 @@ def test_the_ledger_cannot_be_changed_by_hand(store: Store, change: str) -> None
     assert len(ledger(store)) == 1
 
 
+@pytest.mark.both_databases
 def test_a_cost_without_a_price_cannot_be_entered(store: Store) -> None:
     record(store, call())
 

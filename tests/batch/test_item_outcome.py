@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -24,12 +25,12 @@ from tests.batch.scripted import ScriptedAccounts, ScriptedProvider
 from tests.story import ORG, make_holdfast
 
 REQUEST = Request(("hello",), schema=SCHEMA)
-CANARY = "the private words of somebody"
+CANARY = "the private words of a person"
 
 
 @pytest.fixture
-def hf(sqlite_url: str, clock: FakeClock) -> Iterator[Holdfast]:
-    made = make_holdfast(sqlite_url, clock)
+def hf(migrated_sqlite_url: str, clock: FakeClock) -> Iterator[Holdfast]:
+    made = make_holdfast(migrated_sqlite_url, clock)
     made.batch.accounts = ScriptedAccounts(ScriptedProvider(clock))
     made.batch("text.shout", route=ROUTE, max_attempts=3)(Shout)
     yield made
@@ -58,9 +59,15 @@ def reply(data: Any) -> Reply:
     return Reply(data if isinstance(data, str) else json.dumps(data), "model-1")
 
 
-def declare(hf: Holdfast, job_type: str, **methods: Any) -> None:
+def declare(
+    hf: Holdfast,
+    job_type: str,
+    *,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    **methods: Any,
+) -> None:
     work = type("Work", (Shout,), {name: staticmethod(made) for name, made in methods.items()})
-    hf.batch(job_type, route=ROUTE, max_attempts=3)(work)
+    hf.batch(job_type, route=ROUTE, max_attempts=3, **options)(work)
 
 
 # -- replies
@@ -359,6 +366,28 @@ def test_what_may_pass_leaves_the_answer_to_be_taken_later_and_is_never_asked_ag
 
     assert (found.may_wait, found.is_held) == (may_wait, is_held)
     assert isinstance(found.outcome, Dead)
+
+
+@pytest.mark.parametrize(
+    ("options", "may_wait", "is_held"),
+    [
+        ({"retry_on": LookupError}, True, False),
+        ({"give_up_on": LookupError}, False, False),
+        ({}, False, True),
+    ],
+    ids=["retry_on", "give_up_on", "neither"],
+)
+def test_the_error_rules_of_a_job_type_apply_to_what_accept_raises(
+    hf: Holdfast, options: dict[str, Any], may_wait: bool, is_held: bool
+) -> None:
+    def accept(item: Item, reply: Reply) -> Any:
+        raise KeyError("the table is not loaded")
+
+    declare(hf, "text.picky", options=options, accept=accept)
+
+    found = hf.batch.service.outcomes.of_answer(claimed(hf, "text.picky"), reply({"text": "A"}))
+
+    assert (found.may_wait, found.is_held) == (may_wait, is_held)
 
 
 def test_a_result_that_cannot_be_stored_is_the_end(hf: Holdfast) -> None:

@@ -83,8 +83,16 @@ def test_a_worker_that_dies_anywhere_leaves_something_that_the_next_run_resolves
     assert len(out.provider.live) == 1
 
 
-@pytest.mark.parametrize("later", SUBMITTING[1:])
-@pytest.mark.parametrize("first", [Point.PREPARED, Point.CREATING_RECORDED, Point.CREATED])
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        *((Point.CREATED, later) for later in SUBMITTING[1:]),
+        (Point.PREPARED, Point.UPLOADED),
+        (Point.PREPARED, Point.CREATED),
+        (Point.CREATING_RECORDED, Point.PREPARED),
+        (Point.CREATING_RECORDED, Point.CREATING_RECORDED),
+    ],
+)
 def test_the_worker_that_comes_to_help_may_die_as_well(
     out: Outgoing, first: Point, later: Point
 ) -> None:
@@ -205,7 +213,7 @@ def test_a_create_that_never_arrived_is_done_again_only_behind_a_fence(out: Outg
     assert_paid_once(out, "one")
 
 
-@pytest.mark.parametrize("minutes", [1, 5, 14, 16, 17, 18, 20, 30, 67, 300])
+@pytest.mark.parametrize("minutes", [1, 14, 16, 17, 18, 67])
 def test_a_create_that_is_executed_late_is_never_paid_beside_another(
     out: Outgoing, minutes: int
 ) -> None:
@@ -239,7 +247,7 @@ def test_a_batch_that_turns_up_late_is_adopted_before_it_is_sent_again(out: Outg
     assert out.provider.calls["create"] == 1
 
 
-@pytest.mark.parametrize("seconds", [0, 30, 60, 110])
+@pytest.mark.parametrize("seconds", [30, 110])
 def test_a_listing_that_lags_hides_nothing_for_longer_than_the_wait(
     out: Outgoing, seconds: int
 ) -> None:
@@ -469,6 +477,7 @@ def test_who_made_the_batch_may_say_so_although_its_lease_is_over(out: Outgoing)
     assert_paid_once(out, "one")
 
 
+@pytest.mark.both_databases
 def test_two_recoveries_at_once_adopt_a_batch_once(out: Outgoing) -> None:
     jobs = out.enqueue("one", "two")
     out.provider.script("create", Lose(accepted=True))
@@ -586,6 +595,7 @@ def test_a_job_that_was_taken_from_under_its_batch_is_not_sent_by_it(out: Outgoi
     assert out.provider.paid == Counter(taken=1, kept=1)
 
 
+@pytest.mark.both_databases
 def test_the_database_refuses_a_second_open_item_for_a_unit(out: Outgoing) -> None:
     out.enqueue("one")
     out.submit()
@@ -1011,8 +1021,7 @@ def test_without_a_key_an_error_that_the_provider_answered_is_tried_again_within
 
 
 @pytest.mark.req("P-13")
-@pytest.mark.parametrize("lag", [0, 5, 14])
-@pytest.mark.parametrize("status", REFUSALS)
+@pytest.mark.parametrize(("status", "lag"), [(409, 0), (500, 5), (503, 14), (529, 14)])
 def test_without_a_key_a_batch_that_was_made_behind_an_error_is_found_and_paid_once(
     nameless: Outgoing, status: int, lag: int
 ) -> None:
@@ -1107,8 +1116,8 @@ def test_without_a_listing_a_lost_create_is_held(hf: Holdfast, clock: FakeClock)
     out.enqueue("one")
     out.provider.script("create", Lose(accepted=True))
     out.submit()
-    for _ in range(60):
-        out.later(minutes=30)
+    for _ in range(15):
+        out.later(hours=2)
         out.submit()
 
     assert (out.batch["state"], out.batch["error_code"]) == ("quarantined", "no_listing")
@@ -1181,8 +1190,8 @@ def test_without_a_key_a_worker_may_die_anywhere_all_the_same(
     out = nameless
     out.enqueue("one", "two")
     died = out.die(point)
-    for _ in range(30):
-        out.later(minutes=5)
+    for _ in range(15):
+        out.later(minutes=10)
         rescue_jobs(out.hf.store, limit=100, find=MAINTENANCE.find_stale)
         out.submit()
     out.provider.complete()

@@ -21,7 +21,7 @@ from tests.batch.outgoing import Died, Outgoing, set_out
 from tests.batch.scripted import Lose, Refuse, Step
 from tests.failpoints import BatchPoint as Point
 
-SEEDS = range(12)
+SEEDS = range(10)
 
 
 def fault(rng: random.Random) -> Step | None:

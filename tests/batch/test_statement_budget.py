@@ -17,8 +17,8 @@ from tests.engine.test_statement_budget import Statements, assert_within, statem
 
 __all__ = ["statements"]
 
-SUBMIT = 37
-COLLECT = 30
+SUBMIT = 38
+COLLECT = 31
 BY_TIMER = Trigger(TriggerKind.CRON)
 
 

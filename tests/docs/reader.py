@@ -36,6 +36,7 @@ from packaging.requirements import Requirement
 
 from holdfast.cli import main
 from holdfast.config import Settings
+from holdfast.telemetry import log
 from tests.docs.page import ROOT, Block
 
 ANYTHING = "…"
@@ -131,7 +132,9 @@ class Shell:
                 return self.run_script(file, arguments)
             case ["python", "-m", "venv", _] | [".", _] | ["source", _]:
                 return ""
-            case ["holdfast", *arguments] if "worker" not in arguments:
+            case ["holdfast", *arguments] if not command.interrupted and (
+                "worker" not in arguments or ends(arguments)
+            ):
                 return self.run_here(arguments)
         return self.run_process(command)
 
@@ -144,11 +147,17 @@ class Shell:
 
     def run_here(self, arguments: list[str]) -> str:
         forget_modules_below(self.folder)
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         with CliRunner().isolation() as (_, _, output):
             try:
                 main([os.path.expandvars(word) for word in arguments])
             except SystemExit as exc:
                 self.last_code = exc.code if isinstance(exc.code, int) else 1
+            finally:
+                # A worker sets both, and what it logs.
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+                log.uninstall()
             return output.getvalue().decode()
 
     def run_script(self, file: str, arguments: list[str]) -> str:
@@ -194,11 +203,17 @@ class Shell:
         return printed
 
 
+def ends(arguments: list[str]) -> bool:
+    """Whether a worker ends by itself, without a signal."""
+    return "--until-idle" in arguments
+
+
 def forget_modules_below(folder: Path) -> None:
     """Import the modules of a story anew, as a new process does."""
+    below = f"{folder}{os.sep}"
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if name == "page" or (file and folder in Path(file).parents):
+        if name == "page" or (file and file.startswith(below)):
             del sys.modules[name]
 
 

@@ -1,11 +1,7 @@
-"""The sealed audit is an extension: the core works without it."""
+"""The sealed audit is an extension; test_core_alone.py proves that the core works without it."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -19,67 +15,6 @@ from holdfast.operate.audit import AuditTrail
 from holdfast.sealed_audit.extension import SealExtension
 from holdfast.store.migrate import latest
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
-
-WITHOUT_SEAL = """
-import importlib, json, pkgutil, sys
-
-HIDDEN = "holdfast.sealed_audit"
-
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name == HIDDEN or name.startswith(HIDDEN + "."):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Hidden())
-import holdfast
-from click.testing import CliRunner
-from holdfast.cli import cli
-
-found = [one.name for one in pkgutil.walk_packages(holdfast.__path__, "holdfast.")]
-modules = [name for name in found if not name.startswith((HIDDEN, "holdfast.__main__"))]
-for name in modules:
-    importlib.import_module(name)
-
-url, org_id = sys.argv[1:]
-hf = holdfast.Holdfast(url)
-hf.job("greet")(lambda job, payload: None)
-job = hf.enqueue("greet", {}, org_id=org_id)
-hf.worker().run_once()
-admin = hf.operate(actor="user:root", role="admin")
-listed = CliRunner().invoke(cli, ["--db", url, "audit", "list", "--org", org_id, "--json"])
-print(json.dumps({
-    "modules": len(modules),
-    "components": sorted(hf.store.component_versions()),
-    "events": [event.name for event in admin.audit.query(org_id=org_id)],
-    "listed": len(json.loads(listed.output)),
-    "verbs": [verb for verb in ("verify", "cover", "export", "seal") if hasattr(admin.audit, verb)],
-    "violated": [finding.id for finding in admin.verify().violated],
-    "problems": [one.check for one in admin.doctor() if one.severity == "problem"],
-    "checks": [one.check for one in admin.doctor() if one.check == "sealing"],
-    "missing": CliRunner().invoke(cli, ["--db", url, "audit", "verify"]).exit_code,
-}))
-hf.close()
-"""
-
-
-def test_without_the_folder_jobs_run_and_their_audit_is_listed(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/core.db"
-    command = [sys.executable, "-c", WITHOUT_SEAL, url, ORG]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-
-    assert done.stderr == ""
-    found = json.loads(done.stdout)
-    assert found.pop("modules") > 200
-    assert found == {
-        "components": ["artifacts", "core"],
-        "events": ["job.succeeded", "job.started", "job.enqueued"],
-        "listed": 3,
-        "verbs": [],
-        "violated": [],
-        "problems": [],
-        "checks": [],
-        "missing": 2,
-    }
 
 
 def test_settings_that_leave_the_extension_out_create_none_of_its_tables(sqlite_url: str) -> None:

@@ -104,9 +104,9 @@ def test_a_cost_that_is_known_in_part_says_so(run: Run, spent: str, clock: FakeC
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused(
-    run: Run, sqlite_url: str, options: tuple[str, ...], says: str
+    run: Run, migrated_sqlite_url: str, options: tuple[str, ...], says: str
 ) -> None:
-    done = run("costs", *options, db=sqlite_url)
+    done = run("costs", *options, db=migrated_sqlite_url)
 
     assert done.code == 2
     assert says in done.err

@@ -163,6 +163,79 @@ def test_a_bulk_replay_says_what_it_left_out(hf: Holdfast, shell: Shell) -> None
     assert "left out 1: open, not validated" in said
 
 
+def test_two_hundred_dead_letters_of_an_outage_are_one_command(hf: Holdfast, shell: Shell) -> None:
+    die_at_once(hf, UpstreamDown(status=503), count=200)
+    die_at_once(hf, Gone(), job_type="order.pay")
+    asked = ("recover", "--error-class", "UPSTREAM_DOWN", "--reason", "the provider is back")
+
+    shown = shell(*asked, "--since", "9000d", "--dry-run")
+    assert "recover: 200 fit, 200 ready, 200 would be done" in shown.out
+    done = shell(*asked)
+
+    assert "recover: 200 fit, 200 ready, 200 done" in done.out
+    assert "recover: 200 of 200" in done.err
+    assert "repeat the command to resolve them" in done.out
+
+
+@pytest.mark.parametrize("wait", [(), ("--wait", "5")])
+def test_a_recovery_resolves_what_its_replays_completed(
+    hf: Holdfast, clock: FakeClock, shell: Shell, wait: tuple[str, ...]
+) -> None:
+    is_down = [True]
+
+    @hf.job("order.pay", max_attempts=1)
+    def pay(job: Any, payload: Any) -> None:
+        if is_down.pop():
+            raise UpstreamDown()
+
+    hf.enqueue("order.pay", {}, org_id=ORG)
+    hf.worker().run_once()
+    is_down.append(False)
+    asked = ("recover", "--type", "order.pay", "--reason", "back")
+    shell(*asked)
+    # The commands follow the real clock; the worker must not end what they began before it began.
+    clock.advance(SystemClock().now() - clock.now())
+    hf.worker().run_once()
+
+    done = shell(*asked, *wait, "--json").json
+
+    assert (done["done"], done["replayed"]) == (1, 0)
+    assert done.get("resolved") == (1 if wait else None)
+    assert shell.json("list")["dead_letters"] == []
+
+
+def test_a_step_takes_a_filter_in_place_of_an_id(hf: Holdfast, shell: Shell) -> None:
+    die_at_once(hf, UpstreamDown(), count=3)
+    mail, why = ("--type", "mail.send"), ("--reason", "INC-7")
+
+    assert "3 done" in shell("triage", *mail, "--kind", "transient", *why).out
+    points = ("--done", "upstream_recovered", "--done", "capacity_verified")
+    assert "3 would be done" in shell("remediate", *mail, *points, *why, "--dry-run").out
+    assert "3 done" in shell("remediate", *mail, *points, *why).out
+    evidence = ("--evidence", "INC-7", "--safe-to-repeat")
+    assert "3 done" in shell("validate", "--queue", "q:default", *evidence, *why).out
+    assert "3 done" in shell("replay", "--error-class", "UPSTREAM_DOWN", *why).out
+    assert "a replay is under way" in shell("verify", *mail, *why, code=1).err
+    assert "a replay is under way" in shell("resolve", *mail, "--notes", "x", code=1).err
+    assert "Nothing was done" in shell("discard", *mail, *why, code=1).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("triage", "--kind", "data"), "Missing argument 'JOB_ID', or a filter"),
+        (("verify", NOBODY, "--type", "x"), "not both"),
+        (("triage", "--type", "x", "--kind", "data"), "Missing option '--reason'"),
+        (("validate", "--type", "x", "--evidence", "e"), "--safe-to-repeat"),
+        (("list", "--since", "yesterday"), "like 2h"),
+    ],
+)
+def test_a_step_needs_an_id_or_a_filter(
+    shell: Shell, arguments: tuple[str, ...], says: str
+) -> None:
+    assert says in shell(*arguments, code=2).err
+
+
 def test_everything_needs_the_word_and_the_number(hf: Holdfast, shell: Shell) -> None:
     die_at_once(hf, Gone(), count=2)
     asked = ("discard-all", "--reason", "x")

@@ -254,7 +254,7 @@ def test_what_is_over_or_under_way_cannot_be_dropped(hf: Holdfast, url: str, run
     under_way = planted(hf, "pending")
     change(hf, under_way, "lease_owner = 'w1', lease_expires_at = '2999-01-01T00:00:00.000Z'")
     over = [planted(hf, state, tries=UNSURE) for state in ("sent", "dropped")]
-    for delivery_id, says in [(under_way, "a worker is at it")] + [
+    for delivery_id, says in [(under_way, "a worker is processing it")] + [
         (one, "only what is pending or held or failed can be dropped") for one in over
     ]:
         before = row_of(hf.store, delivery_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,13 +25,15 @@ from holdfast.demo.app import BAKERY, FLOOD, LANE, QUIET
 from holdfast.demo.app import hf as demo_hf
 from holdfast.demo.stage import Stage
 from holdfast.demo.state import DemoState
-from holdfast.demo.story import FLOOD_JOBS, Story
+from holdfast.demo.story import Story
 from holdfast.demo.summary import summarize
 from holdfast.demo.view import PROMISE, Lines
 from holdfast.demo.waits import Fairness, Waits, measure
 from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.maintenance import rescue_jobs
 from holdfast.store import open_store
+from tests.faces.conftest import Run
+from tests.short_demo import FLOOD_JOBS, PROGRAM
 from tests.story import by_hand
 
 
@@ -43,10 +46,10 @@ def counts_of(printed: str) -> dict[str, list[int]]:
 
 
 def test_the_demo_loses_doubles_overpays_and_leaks_nothing_and_leaves_its_database(
-    tmp_path: Path,
+    tmp_path: Path, run: Run
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "demo"],
+        [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
@@ -65,9 +68,10 @@ def test_the_demo_loses_doubles_overpays_and_leaks_nothing_and_leaves_its_databa
     assert counts["rescued"][0] >= 1
     assert counts["executions"][0] > counts["enqueued"][0] > FLOOD_JOBS
     assert (counts["sent"], counts["held"], counts["accepted"]) == ([1], [1], [2])
-    assert counts["rewritten"] == counts["charges"] == [3]
+    # Each message is rewritten once and judged once.
+    assert (counts["rewritten"], counts["charges"]) == ([3], [6])
     check_the_captions(done.stdout)
-    check_the_commands(done.stdout, tmp_path)
+    check_the_commands(done.stdout, tmp_path, run)
 
 
 def check_the_captions(printed: str) -> None:
@@ -76,7 +80,7 @@ def check_the_captions(printed: str) -> None:
     assert re.search(rf"^  {FLOOD.name} +{FLOOD_JOBS:,} jobs +\S+ m?s median", printed, re.M)
     for firm in QUIET:
         assert re.search(rf"^  {firm.name} +\d+ jobs +\S+ m?s median", printed, re.M)
-    assert re.search(r"The flood: 3,000 jobs\. The quiet tenants beside it waited", printed)
+    assert re.search(rf"The flood: {FLOOD_JOBS} jobs\. The quiet tenants beside it waited", printed)
     assert "with one idempotency key: one job" in printed
     assert "Mail: smtp: no lookup exists, the delivery is held for an operator." in printed
     assert "Rewrite: Nora writes: Take the damn bins out for once, you lazy slob!" in printed
@@ -85,17 +89,19 @@ def check_the_captions(printed: str) -> None:
     assert "\x1b" not in printed
 
 
-def check_the_commands(printed: str, folder: Path) -> None:
+def check_the_commands(printed: str, folder: Path, run: Run) -> None:
     (left,) = folder.iterdir()
     assert {path.name for path in left.glob("*.db")} == {"demo.db", "mail.db", "rewrite.db"}
     commands = re.findall(r"^  (\S+ --db sqlite:///.*)$", printed, re.M)
     expected = ("tea.pour", "DEFECT", "no violations")
-    for command, text in zip(commands, expected, strict=True):
-        shown = subprocess.run(
-            shlex.split(command), cwd=folder, capture_output=True, text=True, check=False
-        )
-        assert (shown.returncode, shown.stderr) == (0, "")
-        assert text in shown.stdout
+    *reading, console = commands
+    assert console.endswith(" --app holdfast.demo.app:hf serve --dev")
+    for command, text in zip(reading, expected, strict=True):
+        script, *arguments = shlex.split(command)
+        assert shutil.which(script, path=str(folder)) or shutil.which(script)
+        shown = run(*arguments)
+        assert (shown.code, shown.err) == (0, "")
+        assert text in shown.out
 
 
 def test_without_acts_the_demo_shows_the_jobs_only(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +18,8 @@ from tests.story import ORG, OTHER_ORG, look, make_holdfast
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/work.db"
+def url(migrated_sqlite_url: str) -> str:
+    return migrated_sqlite_url
 
 
 def call(url: str, *arguments: str) -> Result:

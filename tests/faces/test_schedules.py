@@ -270,9 +270,9 @@ def test_the_next_ticks_are_printed_in_utc_and_in_the_zone(run: Run, url: str, a
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_with_a_sentence(
-    run: Run, sqlite_url: str, app: str, arguments: list[str], code: int, says: str
+    run: Run, migrated_sqlite_url: str, app: str, arguments: list[str], code: int, says: str
 ) -> None:
-    ran = run("schedules", *arguments, db=sqlite_url, app=app)
+    ran = run("schedules", *arguments, db=migrated_sqlite_url, app=app)
 
     assert ran.code == code, ran.err
     assert says in ran.err

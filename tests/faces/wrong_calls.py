@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast import (
@@ -14,6 +14,7 @@ from holdfast import (
     FakeClock,
     Gone,
     Holdfast,
+    JobRequest,
     KeySettings,
     Priority,
     QueueSettings,
@@ -57,6 +58,7 @@ NOT_AN_ACTOR = (
     *NOT_TEXT, "", "ada", "robot:7", "User:7", "user", "user:", ":7", "user:a\nb", "user:\x1b[1m",
     "user:" + "x" * 201, Actor("robot", "7"), Actor("user", ""), Actor("user", 7),
 )  # fmt: skip
+NOT_A_MATCH: tuple[Any, ...] = (7, "", "PrinterJam", int, [7], {}, b"x", THING, lambda: True)
 NOT_A_ROLE = (*NOT_TEXT, "", "root", "ADMIN", "admin ", "system")
 NOT_A_LIMIT = (None, True, "5", "", 0, [], {})
 NOT_A_FLAG = (None, 1, 0, "yes", "", [], {})
@@ -95,7 +97,7 @@ class World:
         self.hf = make_holdfast(
             url,
             clock,
-            rewrite=RewriteSettings(routes=(ROUTE,)),
+            rewrite=RewriteSettings(routes=(ROUTE,), without_judge="gate_only"),
             artifacts=ArtifactSettings(store=f"file://{folder}", link_key="k" * 32),
         )
         hf = self.hf
@@ -115,7 +117,9 @@ class World:
         (self.ended,) = hf.outbox.post([letter()], org_id=ORG)
         hf.operate(actor="user:op", role="admin").deliveries.drop(self.ended.id, reason="r")
         self.desk = hf.operate(actor="user:op", role="admin")
+        self.webhook = self.desk.webhooks.add("https://a.example/x", reason="r", org_id=ORG)
         self.rewrite_desk = self.rewrites.operate(actor="user:op", role="admin")
+        self.key = self.desk.api_keys.create("n", role="viewer", reason="r", org_id=ORG).key
         self.nobody = "0198c0de-0000-7000-8000-0000000000ff"
 
     def calls(self) -> list[Call]:
@@ -125,6 +129,7 @@ class World:
             *self._queues_and_runs(),
             *self._operating(),
             *self._nouns(),
+            *self._api_keys(),
             *self._timed(),
             *self._dead_letters(),
             *self._outbox(),
@@ -172,6 +177,8 @@ class World:
             Call("Holdfast.for_org", hf.for_org, {"org_id": ORG}),
             Call("Holdfast.get", hf.get, read, {**no_id, **no_org}),
             Call("Holdfast.cancel", hf.cancel, stop, {**no_id, **no_org}),
+            Call("Holdfast.aget", hf.aget, read, {**no_id, **no_org}),
+            Call("Holdfast.acancel", hf.acancel, stop, {**no_id, **no_org}),
             Call("Holdfast.find_key", hf.find_key, key,
                  {**no_org, "project_id": NOT_AN_ID[1:], "idempotency_key": (*NOT_TEXT, "")}),
             Call("Holdfast.operate", hf.operate, act, {"org_id": NOT_AN_ID[1:]}),
@@ -199,16 +206,21 @@ class World:
             "job_type": "new.work", "category": "general", "queue": "q:default",
             "priority": Priority.HIGH, "max_attempts": 2, "retry": RetryPolicy(), "timeout": 1.0,
             "version": "1", "slo": timedelta(1), "cancel_role": "admin",
+            "retry_on": (ValueError, "shop.errors.PrinterJam"), "give_up_on": KeyError,
         }  # fmt: skip
         not_job = {
             "job_type": (*NOT_TEXT, "", "A B"), "category": (*NOT_TEXT, "none"),
             "queue": (7, "", "default", [], {}), "priority": (None, 7, "high"),
             "max_attempts": (0, "2", []), "retry": (7, "soon"), "timeout": ("", "1", [], 0),
             "version": (7, [], "a\nb"), "slo": (7, "", 0), "cancel_role": (7, "", "root"),
+            "retry_on": NOT_A_MATCH, "give_up_on": NOT_A_MATCH,
         }  # fmt: skip
         pipeline = {name: job[name] for name in ("job_type", "category", "queue", "version")}
         line = hf.pipeline("pipe.line")
-        stage = {"name": "s", "max_attempts": 1, "retry": RetryPolicy(), "timeout": 1.0}
+        stage = {
+            "name": "s", "max_attempts": 1, "retry": RetryPolicy(), "timeout": 1.0,
+            "retry_on": ValueError, "give_up_on": ["shop.errors.PrinterJam"],
+        }  # fmt: skip
         queue = {"name": "q:x", "weight": 2, "max_running": 1, "max_depth": 1, "rate": "1/second"}
         category = {
             "name": "mine", "queue": "q:default", "max_attempts": 1, "rules": "general",
@@ -380,9 +392,30 @@ class World:
                  {"where": NOT_TEXT, "dry_run": NOT_A_FLAG}),
         ]  # fmt: skip
 
+    def _api_keys(self) -> list[Call]:
+        keys = self.desk.api_keys
+        made = self.key.id
+        key, no_key = {"key_id": made, "reason": "r"}, {"key_id": NOT_AN_ID}
+        later = self.clock.now() + timedelta(days=1)
+        return [
+            Call("ApiKeys.list", keys.list, {"limit": 5, "before": self.nobody},
+                 {"before": NOT_AN_ID}),
+            Call("ApiKeys.get", keys.get, {"key_id": made}, no_key),
+            Call("ApiKeys.create", keys.create,
+                 {"name": "n", "role": "viewer", "reason": "r", "org_id": ORG,
+                  "scopes": ["jobs:read"], "expires_at": later, "requests_per_minute": 5},
+                 {"org_id": NOT_AN_ID[1:], "role": (*NOT_A_ROLE, "member"),
+                  "scopes": (7, "jobs:read", ["jobs"], ["jobs:write"], [7], ["frontend", "read"]),
+                  "expires_at": NOT_A_TIME[1:], "requests_per_minute": (True, "5", 0, [])}),
+            Call("ApiKeys.rotate", keys.rotate, {**key, "overlap": timedelta(hours=1)},
+                 {**no_key, "overlap": (None, 7, "1h", timedelta(days=91))}),
+            Call("ApiKeys.revoke", keys.revoke, key, no_key),
+        ]  # fmt: skip
+
     def _nouns(self) -> list[Call]:
         """The nouns that list, change and start things of the engine."""
         jobs, artifacts, costs = self.desk.jobs, self.desk.artifacts, self.desk.costs
+        overview = self.desk.overview
         queues, tenants, keys = self.desk.queues, self.desk.tenants, self.desk.limit_keys
         job, why = {"job_id": self.job.id}, {"reason": "r"}
         page = {"wanted": None, "limit": 5, "before": self.nobody}
@@ -396,19 +429,35 @@ class World:
         no_artifact = {"artifact_id": NOT_AN_ID}
         day = self.clock.now().date()
         return [
+            Call("Workers.list", self.desk.workers.list, {}),
             Call("Jobs.list", jobs.list, page, no_page),
             Call("JobFilter", lambda **k: jobs.list(JobFilter(**k)),
-                 {"org_id": ORG, "state": "queued", "job_type": "work", "queue": "q:default"},
+                 {"org_id": ORG, "state": "queued", "job_type": "work", "queue": "q:default",
+                  "error_class": "GONE"},
                  {"org_id": NOT_AN_ID[1:], "state": (7, "", "lost", []),
-                  **dict.fromkeys(("job_type", "queue"), (7, "", []))}),
+                  **dict.fromkeys(("job_type", "queue", "error_class"), (7, "", []))}),
             Call("Jobs.get", jobs.get, job, {"job_id": NOT_AN_ID}),
             Call("Jobs.counts", jobs.counts, {"org_id": ORG}, {"org_id": NOT_AN_ID[1:]}),
             Call("Jobs.explain", jobs.explain, job, {"job_id": NOT_AN_ID}),
             Call("Jobs.cancel", jobs.cancel, {**job, **why}, {"job_id": NOT_AN_ID}),
+            Call("Jobs.cancel_all", jobs.cancel_all,
+                 {"wanted": JobFilter(queue="q:default"), **why, "is_dry_run": True, "limit": 5},
+                 {"wanted": (None, 7, "x", {}), "is_dry_run": NOT_A_FLAG, "limit": NOT_A_LIMIT}),
+            Call("Overview.search", overview.search,
+                 {"wanted": JobFilter(), "limit": 5, "before": "7"},
+                 {"wanted": (7, "x", {}), "limit": NOT_A_LIMIT, "before": (7, "", "x", [])}),
+            Call("Overview.depths", overview.depths, {}),
+            Call("Overview.stages", overview.stages, job, {"job_id": NOT_AN_ID}),
+            *(Call(f"Overview.{name}", getattr(overview, name), {"org_id": ORG},
+                   {"org_id": NOT_AN_ID[1:]})
+              for name in ("dead_letters", "held_deliveries", "backlogs", "running", "throughput")),
             Call("Jobs.enqueue", jobs.enqueue,
                  {"job_type": "work", "payload": {}, "org_id": ORG, "priority": "high"},
                  {"payload": (None, 7, []), "job_type": (*NOT_TEXT, "none"),
                   "priority": (7, "", "none")}),
+            Call("Jobs.enqueue_many", jobs.enqueue_many,
+                 {"job_type": "work", "requests": [JobRequest(payload={}, org_id=ORG)]},
+                 {"job_type": (*NOT_TEXT, "none"), "requests": (None, 7, [7])}),
             Call("OperatorQueues.list", queues.list, names, no_names),
             Call("QueueFilter", lambda **k: queues.list(QueueFilter(**k)), {"is_paused": True},
                  {"is_paused": (7, "", [])}),
@@ -440,6 +489,7 @@ class World:
                  {**no_artifact, "expires_in": (None, 7, "", timedelta(0)), "audience": NOT_TEXT}),
             Call("OperatorArtifacts.remove", artifacts.remove, {**artifact, **why}, no_artifact),
             Call("OperatorArtifacts.sweep", artifacts.sweep, why),
+            *self._webhooks(),
             Call("Costs.report", costs.report, {"wanted": None}, {"wanted": NOT_TEXT[1:]}),
             Call("CostFilter", lambda **k: costs.report(CostFilter(**k)),
                  {"by": ("day",), "since": day, "until": day, "org_id": ORG},
@@ -497,13 +547,16 @@ class World:
         filters = {
             "org_id": ORG, "job_type": "a", "error_class": "A", "queue": "q:default", "stage": "s",
             "kind": "data", "state": "open", "older_than": timedelta(1),
+            "since": datetime(2026, 1, 1, tzinfo=UTC),
         }  # fmt: skip
         no_filter = {
             **dict.fromkeys(("job_type", "error_class", "queue", "stage"), (7, "", [])),
             "org_id": NOT_AN_ID[1:], "kind": (7, "", "none"), "state": (7, "", "none"),
-            "older_than": (7, "", timedelta(0)),
+            "older_than": (7, "", timedelta(0)), "since": (7, "", datetime(2026, 1, 1)),  # noqa: DTZ001
         }  # fmt: skip
         return [
+            Call("DeadLetters.causes", letters.causes, {"wanted": None},
+                 {"wanted": NOT_TEXT[1:]}),
             Call("DeadLetters.list", letters.list,
                  {"wanted": None, "with_ended": False, "limit": 5, "before": None},
                  {"wanted": (7, "", []), "with_ended": NOT_A_FLAG, "before": (7, "", "x", [])}),
@@ -527,6 +580,11 @@ class World:
                  {**no_item, "reference": (*NOT_TEXT, "")}),
             Call("DeadLetters.add_note", letters.add_note, {"job_id": self.dead.id, "body": "b"},
                  {**no_item, "body": (*NOT_TEXT, "")}),
+            Call("DeadLetters.recover", letters.recover,
+                 {**bulk, "full_restart": False, "steps": ["triage"], "kind": "data", "done": ["x"],
+                  "evidence_ref": "INC-1", "on_progress": print},
+                 {**no_bulk, "steps": (7, "triage", ["bury"]), "kind": (7, "", "none"),
+                  "done": (7, "x", [7]), "evidence_ref": (7, ""), "on_progress": (7, "")}),
             Call("DeadLetters.replay_all", letters.replay_all, {**bulk, "full_restart": False},
                  no_bulk),
             Call("DeadLetters.discard_all", letters.discard_all, bulk, no_bulk),
@@ -569,6 +627,32 @@ class World:
             Call("Feed.read", feed.read, {**mine, "ids": [self.nobody]}, no_ids),
             Call("Feed.read_all", feed.read_all, {**mine, "upto": self.nobody},
                  {"upto": NOT_AN_ID}),
+        ]  # fmt: skip
+
+    def _changes(self, **given: Any) -> None:
+        self.desk.changes.subscribe(**given).close()
+
+    def _webhooks(self) -> list[Call]:
+        webhooks, url, why = self.desk.webhooks, "https://example.com/hooks", {"reason": "r"}
+        one = {"webhook_id": self.webhook.endpoint.id}
+        no_one = {"webhook_id": NOT_AN_ID}
+        return [
+            Call("OperatorChanges.subscribe", self._changes,
+                 {"subjects": ["jobs"], "org_id": ORG, "after": "5"},
+                 {"subjects": (7, "jobs", [7], ["x"]), "org_id": NOT_AN_ID[1:],
+                  "after": (7, "", "x", "5~9")}),
+            Call("OperatorWebhooks.list", webhooks.list,
+                 {"org_id": ORG, "limit": 5, "after": self.nobody},
+                 {"org_id": NOT_AN_ID[1:], "after": NOT_AN_ID}),
+            Call("OperatorWebhooks.get", webhooks.get, one, no_one),
+            Call("OperatorWebhooks.add", webhooks.add,
+                 {"url": url, "org_id": ORG, "events": ["job.*"], **why},
+                 {"url": (*NOT_TEXT, "", "ftp://a.example/"), "org_id": NOT_AN_ID[1:],
+                  "events": ("job.*", 7, [7], ["A"])}),
+            Call("OperatorWebhooks.rotate", webhooks.rotate, {**one, **why}, no_one),
+            Call("OperatorWebhooks.pause", webhooks.pause, {**one, **why}, no_one),
+            Call("OperatorWebhooks.resume", webhooks.resume, {**one, **why}, no_one),
+            Call("OperatorWebhooks.remove", webhooks.remove, {**one, **why}, no_one),
         ]  # fmt: skip
 
     def _artifacts(self) -> list[Call]:
@@ -621,7 +705,7 @@ class World:
             "sender_message": NOT_TEXT, "surface": NOT_TEXT, "emotion_context": (7, []),
             "feedback_cycle_start": (7, "", "monday"),
         }  # fmt: skip
-        hf = self.hf
+        hf, held = self.hf, desk.held
         return [
             Call("Rewrites", lambda **k: Rewrites(hf, **k),
                  {"directory": directory, "classifier": Heard(), "detector": rewrites.detector},
@@ -643,6 +727,14 @@ class World:
                  {"user_id": self.nobody, "home_id": self.nobody, "reason": "r"}, some),
             Call("RewriteDesk.export", desk.export,
                  {"user_id": self.nobody, "home_id": self.nobody}, some),
+            Call("HeldRewrites.list", held.list, {"reason": "policy", "limit": 5},
+                 {"reason": (7, "", "why")}),
+            Call("HeldRewrites.show", held.show, sent, no_id),
+            Call("HeldRewrites.approve", held.approve, {**sent, "reason": "r"}, no_id),
+            Call("HeldRewrites.edit", held.edit,
+                 {**sent, "text": "Could you take the bins out?", "reason": "r"},
+                 {**no_id, "text": NOT_TEXT}),
+            Call("HeldRewrites.reject", held.reject, {**sent, "reason": "r"}, no_id),
             Call("SqlDirectory.look", directory.look, pair),
             Call("SqlDirectory.look_many", directory.look_many, {"pairs": []},
                  {"pairs": (None, 7, "x", [7])}),
@@ -698,8 +790,10 @@ class World:
 
         return [
             Call("Holdfast", Holdfast,
-                 {"db": "sqlite:", "settings": self.hf.settings, "clock": self.clock, "rng": None},
-                 dict.fromkeys(("settings", "clock", "rng"), (7, "", []))),
+                 {"db": "sqlite:", "settings": self.hf.settings, "clock": self.clock, "rng": None,
+                  "classify_error": lambda exc: None},
+                 {**dict.fromkeys(("settings", "clock", "rng"), (7, "", [])),
+                  "classify_error": (7, "", [], ValueError, lambda: None)}),
             Call("FakeClock", FakeClock, {"start": self.clock.now()}, {"start": NOT_A_TIME[1:]}),
             Call("FakeClock.advance", lambda **k: FakeClock().advance(**k), {"seconds": 1},
                  {"seconds": (None, "1", [])}),

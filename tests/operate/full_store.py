@@ -1,4 +1,4 @@
-"""A sound store that holds every kind of job, for violations that are planted one at a time.
+"""A sound store that holds every kind of job, into which violations are planted.
 
 Beside the busy store: dead letters that were replayed, with a note, rewrites at a provider, and
 notifications. All but the last two jobs is sealed.

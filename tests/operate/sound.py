@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.operate.verify.run import Report, verify
+from holdfast.operate.verify.run import Report, checks_of, verify, verify_with
 
 
 def report_of(hf: Holdfast, only: Collection[str] = (), **options: Any) -> Report:
@@ -34,7 +34,18 @@ def by_rule(report: Report) -> dict[str, list[str]]:
     return {check: told for check, told in violations(report).items() if check not in OF_RECORDS}
 
 
+# They read the catalog of the database, which no story changes: 0.2 of 0.5 s on PostgreSQL.
+OF_SCHEMA = frozenset({"I30", "I38", "I47"})
+
+
+def data_report_of(hf: Holdfast, **options: Any) -> Report:
+    """What an admin finds about the rows; the schema is not checked."""
+    context = hf.operate(actor="user:tester", role="admin").context
+    checks = [check for check in checks_of(context) if check.id not in OF_SCHEMA]
+    return verify_with(checks, context, **options)
+
+
 def assert_sound(hf: Holdfast) -> None:
-    """Fail, naming every violation, unless all invariants hold."""
-    found = violations(report_of(hf))
+    """Fail, naming every violation, unless all invariants about rows hold."""
+    found = violations(data_report_of(hf))
     assert found == {}, found

@@ -7,7 +7,8 @@ import json
 import random
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,7 +32,7 @@ from holdfast.sealed_audit.chain import Anchor, Tampering
 from holdfast.sealed_audit.export import check_export
 from holdfast.sealed_audit.operator import SealedAudit
 from holdfast.store import Row
-from tests.engine.planting import plant
+from tests.operate.planting import plant
 from tests.story import ORG, OTHER_ORG, PROJECT, look, make_holdfast, seal_all
 
 THIRD_ORG = "0198c0de-0000-7000-8000-00000000000c"
@@ -205,13 +206,13 @@ def test_every_way_in_gives_what_a_look_at_every_event_gives(
     }
 
     hits = 0
-    for _ in range(400):
+    for _ in range(150):
         asked = {name: rng.choice(values) for name, values in choices.items()}
         expected = [event for event in everything if _fits(event, asked)][: asked["limit"]]
         assert trail(work).query(**asked) == expected, asked
         hits += bool(expected)
 
-    assert hits > 100
+    assert hits > 40
 
 
 def _fits(event: AuditEvent, asked: dict[str, Any]) -> bool:
@@ -522,13 +523,12 @@ def test_an_anchor_is_a_tenant_a_number_and_a_digest(text: str) -> None:
 def test_proving_and_copying_take_the_same_memory_for_any_number_of_events(
     work: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "EVENTS", 500)
-    monkeypatch.setattr(audit_export, "EVENTS", 500)
+    monkeypatch.setattr(chain, "EVENTS", 100)
+    monkeypatch.setattr(audit_export, "EVENTS", 100)
 
     def add(jobs: int) -> None:
-        for _ in range(jobs // 1000):
-            work.enqueue_many("plain", [{}] * 1000, org_id=ORG)
-        seal_all(work.store, limit=500)
+        work.enqueue_many("plain", [{}] * jobs, org_id=ORG)
+        seal_all(work.store, limit=100)
 
     def peak() -> int:
         most = 0
@@ -540,10 +540,10 @@ def test_proving_and_copying_take_the_same_memory_for_any_number_of_events(
             tracemalloc.stop()
         return most
 
-    add(1000)
+    add(200)
     peak()
     few = peak()
-    add(7000)
+    add(1400)
 
     assert peak() < few * 1.5
 
@@ -753,23 +753,19 @@ def _event(rows: list[dict[str, Any]], number: int) -> dict[str, Any]:
     return [row for row in rows if row["type"] == "event"][number]
 
 
-@pytest.mark.parametrize(
-    ("forge", "told"),
-    [
+def test_a_copy_that_was_tampered_with_is_found(copied: list[dict[str, Any]]) -> None:
+    for forge, told in (
         (_edit, "was edited or inserted"),
         (_delete, "the event was edited or deleted"),
         (_insert, "was edited or inserted"),
         (_drop_seal, "the seal is missing"),
         (_forge_seal, "the seal does not follow from the one before"),
         (_begin_anew, "the seal does not follow from the one before"),
-    ],
-)
-def test_a_copy_that_was_tampered_with_is_found(
-    copied: list[dict[str, Any]], forge: Any, told: str
-) -> None:
-    forge(copied)
+    ):
+        forged = deepcopy(copied)
+        forge(forged)
 
-    assert any(told in problem for problem in problems(check_export(lines(copied))))
+        assert any(told in problem for problem in problems(check_export(lines(forged)))), forge
 
 
 def test_a_copy_is_held_against_a_head_that_was_kept(copied: list[dict[str, Any]]) -> None:
@@ -797,27 +793,25 @@ def test_a_copy_under_a_key_is_checked_with_the_key(url: str, clock: FakeClock) 
     assert len(list(check_export(kept, key="guessed"))) == 1
 
 
-@pytest.mark.parametrize(
-    ("harm", "says"),
-    [
-        (lambda rows: rows[:-1], "its last line is missing"),
-        (lambda rows: [], "its last line is missing"),
-        (lambda rows: rows[1:], "Line 1 has a type that is not allowed there"),
-        (lambda rows: [rows[0], *rows], "Line 2 has a type that is not allowed there"),
-        (lambda rows: [*rows, rows[-1]], "has a type that is not allowed there"),
-        (lambda rows: [*rows[:-2], rows[-1]], "has 42 events, and its last line says 43"),
-        (lambda rows: [rows[0].replace('"format": 1', '"format": 2')], "has the format 2"),
-        (lambda rows: [rows[0], "[]"], "Line 2 is not a line of an export"),
-        (lambda rows: [rows[0], '{"type": "seal"}'], "Line 2 is not a line of an export"),
-        (lambda rows: [rows[0], '{"type": ["event"]}'], "Line 2 is not a line of an export"),
-        (lambda rows: [rows[0], "{" * 5000], "Line 2 of the export is not JSON"),
-    ],
-)
-def test_what_is_no_whole_export_is_refused_in_one_sentence(
-    copied: list[dict[str, Any]], harm: Any, says: str
-) -> None:
-    with pytest.raises(ConfigError, match=says):
-        list(check_export(harm(lines(copied))))
+HARMS: list[tuple[Callable[[list[str]], list[str]], str]] = [
+    (lambda rows: rows[:-1], "its last line is missing"),
+    (lambda rows: [], "its last line is missing"),
+    (lambda rows: rows[1:], "Line 1 has a type that is not allowed there"),
+    (lambda rows: [rows[0], *rows], "Line 2 has a type that is not allowed there"),
+    (lambda rows: [*rows, rows[-1]], "has a type that is not allowed there"),
+    (lambda rows: [*rows[:-2], rows[-1]], "has 42 events, and its last line says 43"),
+    (lambda rows: [rows[0].replace('"format": 1', '"format": 2')], "has the format 2"),
+    (lambda rows: [rows[0], "[]"], "Line 2 is not a line of an export"),
+    (lambda rows: [rows[0], '{"type": "seal"}'], "Line 2 is not a line of an export"),
+    (lambda rows: [rows[0], '{"type": ["event"]}'], "Line 2 is not a line of an export"),
+    (lambda rows: [rows[0], "{" * 5000], "Line 2 of the export is not JSON"),
+]
+
+
+def test_what_is_no_whole_export_is_refused_in_one_sentence(copied: list[dict[str, Any]]) -> None:
+    for harm, says in HARMS:
+        with pytest.raises(ConfigError, match=says):
+            list(check_export(harm(lines(copied))))
 
 
 def test_a_copy_goes_over_any_number_of_pages(

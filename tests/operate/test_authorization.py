@@ -14,11 +14,14 @@ from holdfast.sealed_audit.chain import verify_seals
 from holdfast.store import Row
 from tests.story import ORG, OTHER_ORG, look, seal_all
 
-MEMBERS = {Action.LOOK, Action.CANCEL}
+VIEWERS = {Action.LOOK}
+MEMBERS = {Action.CANCEL}
 ADMINS = {
     *(Action.EXPORT_AUDIT, Action.DOCTOR, Action.ERASE, Action.EXPORT, Action.GRANT),
     *(Action.SET_QUEUE, Action.SET_LIMIT_KEY, Action.SET_TENANT, Action.CHANGE_SCHEDULE),
     *(Action.TRIGGER_SCHEDULE, Action.START_RUN, Action.SWEEP_ARTIFACTS),
+    *(Action.READ_HELD, Action.DECIDE_HELD),
+    *(Action.READ_KEYS, Action.CREATE_KEY, Action.ROTATE_KEY, Action.REVOKE_KEY),
 }
 
 
@@ -36,12 +39,14 @@ def refusals(hf: Holdfast) -> list[Row]:
 
 def least(action: Action) -> Role:
     """The least role that may, as it is meant."""
+    if action in VIEWERS:
+        return Role.VIEWER
     if action in MEMBERS:
         return Role.MEMBER
     return Role.ADMIN if action in ADMINS else Role.OPERATOR
 
 
-ORDER = [Role.MEMBER, Role.OPERATOR, Role.ADMIN]
+ORDER = [Role.VIEWER, Role.MEMBER, Role.OPERATOR, Role.ADMIN]
 
 
 @pytest.mark.req("X-07")

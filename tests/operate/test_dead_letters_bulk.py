@@ -19,6 +19,7 @@ from holdfast.operate.dead_letters import DeadLetters
 from holdfast.operate.refusal import InvalidAction, NothingMatches
 from holdfast.store import Statement, Tx
 from tests.operate.letters import Review, die_at_once, operator, prepare, refusals, replay
+from tests.outbox.planted import plant_delivery
 from tests.story import ORG, OTHER_ORG, by_hand, claim, events, look
 
 MAIL = DeadLetterFilter(job_type="mail.send")
@@ -273,9 +274,138 @@ def test_a_page_takes_as_many_statements_for_many_items_as_for_two(
 
     validate_all(admin, few)
     of_few = statements()
-    many = hf.enqueue_many("review.run", [{} for _ in range(40)], org_id=ORG)
+    many = hf.enqueue_many("review.run", [{} for _ in range(10)], org_id=ORG)
     hf.worker().run_once()
     validate_all(admin, [job for job in many if hf.get(job.id, org_id=ORG).state is State.FAILED])
 
     assert statements() == of_few
     assert len(of_few) < 12
+
+
+# -- recovery
+
+
+def test_one_recovery_takes_an_outage_through_the_whole_workflow(
+    hf: Holdfast, admin: DeadLetters, clock: FakeClock
+) -> None:
+    jobs = die_at_once(hf, UpstreamDown(status=503), count=120)
+    seen: list[tuple[int, int]] = []
+
+    def note(done: int, ready: int) -> None:
+        seen.append((done, ready))
+
+    first = admin.recover(MAIL, reason="the provider is back", on_progress=note)
+    assert (first.matched, first.ready, first.done, first.replayed) == (120, 120, 120, 120)
+    assert seen == [(50, 120), (100, 120), (120, 120)]
+    assert states(hf) == {"replaying": 120}
+    plain_handler_works(hf)
+    hf.worker().run_once(limit=120)
+    second = admin.recover(MAIL, reason="the provider is back")
+
+    assert (second.done, second.replayed) == (120, 0)
+    assert states(hf) == {"resolved": 120}
+    told = [(event["name"], decode(event["detail"] or "{}")) for event in events(hf, jobs[0])]
+    steps = [
+        (name, detail["reason"], detail["filter"]) for name, detail in told if "filter" in detail
+    ]
+    assert [name.partition(".")[2] for name, _, _ in steps] == [
+        "triaged", "remediated", "validated", "replay_requested", "verified", "resolved",
+    ]  # fmt: skip
+    assert {(reason, condition) for _, reason, condition in steps} == {
+        ("the provider is back", "job_type='mail.send'")
+    }
+
+
+def plain_handler_works(hf: Holdfast) -> None:
+    """From now on the jobs of these tests complete."""
+    handlers = hf.registry.handlers
+    repaired = Holdfast("sqlite:")
+    repaired.job("mail.send")(lambda job, payload: None)
+    handlers["mail.send"] = repaired.registry.handlers["mail.send"]
+    repaired.close()
+
+
+def test_a_recovery_leaves_out_what_needs_a_decision(hf: Holdfast, admin: DeadLetters) -> None:
+    die_at_once(hf, Gone(), count=2)
+    die_at_once(hf, UpstreamDown(), job_type="order.pay")
+
+    refused = admin.recover(MAIL, reason="mended")
+    assert (refused.ready, refused.done) == (0, 0)
+    (left,) = refused.left_out
+    assert left.letters == 2
+    assert "GONE is not a transient failure" in left.why
+    decided = admin.recover(MAIL, reason="mended", kind="data", evidence_ref="INC-9")
+
+    assert decided.done == 2
+    assert states(hf) == {"replaying": 2, "open": 1}
+    (letter, *_) = admin.list(MAIL)
+    assert (letter.kind, letter.evidence_ref) == ("data", "INC-9")
+    assert letter.checklist == {"source_corrected": True}
+
+
+def test_a_recovery_never_replays_a_job_type_that_refuses_it(
+    hf: Holdfast, admin: DeadLetters
+) -> None:
+    die_at_once(hf, UpstreamDown(), job_type="complaint_rewrite")
+
+    answer = admin.recover(DeadLetterFilter(error_class="UPSTREAM_DOWN"), reason="mended")
+
+    assert (answer.ready, answer.done, len(answer.left_out)) == (0, 0, 1)
+    assert states(hf) == {"open": 1}
+
+
+def test_some_steps_are_taken_for_many(hf: Holdfast, admin: DeadLetters) -> None:
+    die_at_once(hf, UpstreamDown(), count=3)
+
+    triaged = admin.recover(MAIL, reason="seen", steps=["triage"], kind="transient")
+    assert (triaged.action, triaged.done) == ("triage", 3)
+    half = admin.recover(MAIL, reason="seen", steps=["remediate"], done=["upstream_recovered"])
+    assert [out.why for out in half.left_out] == [
+        "of kind transient; not confirmed: capacity_verified"
+    ]
+    early = admin.recover(MAIL, reason="seen", steps=["validate"])
+    assert [out.why for out in early.left_out] == ["triaged, not remediated"]
+    assert admin.recover(MAIL, reason="seen", steps=["remediate"]).done == 3
+    assert admin.recover(MAIL, reason="seen", steps=["validate"], evidence_ref="INC-1").done == 3
+    assert states(hf) == {"validated": 3}
+    with pytest.raises(InvalidAction, match="steps"):
+        admin.recover(MAIL, reason="seen", steps=["bury"])
+
+
+def test_a_filter_takes_what_failed_since(
+    hf: Holdfast, admin: DeadLetters, clock: FakeClock
+) -> None:
+    die_at_once(hf, UpstreamDown(), count=2)
+    clock.advance(hours=3)
+    die_at_once(hf, UpstreamDown())
+
+    recent = DeadLetterFilter(since=clock.now() - timedelta(hours=1))
+
+    assert len(admin.list(recent)) == 1
+    assert admin.recover(recent, reason="back").done == 1
+    with pytest.raises(InvalidAction, match="since"):
+        admin.list(DeadLetterFilter(since=clock.now().replace(tzinfo=None)))
+
+
+def test_a_replay_with_unsent_deliveries_is_not_resolved(hf: Holdfast, admin: DeadLetters) -> None:
+    (job,) = die_at_once(hf, UpstreamDown())
+    admin.recover(MAIL, reason="back")
+    plain_handler_works(hf)
+    hf.worker().run_once()
+    plant_delivery(hf, "held", job_id=job.id)
+
+    answer = admin.recover(MAIL, reason="back")
+
+    assert [out.why for out in answer.left_out] == [
+        "its replay completed, but deliveries are not sent"
+    ]
+    assert states(hf) == {"replayed": 1}
+
+
+def test_a_bulk_stops_at_its_limit_and_says_so(hf: Holdfast, admin: DeadLetters) -> None:
+    die_at_once(hf, UpstreamDown(), count=3)
+
+    answer = admin.recover(MAIL, reason="back", limit=2)
+
+    assert (answer.ready, answer.done) == (3, 2)
+    assert answer.stopped == "The limit of 2 was reached. Repeat it for the rest."

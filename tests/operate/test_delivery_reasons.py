@@ -79,7 +79,7 @@ def test_a_job_waits_until_the_channel_says_what_it_took(hf: Holdfast, snoozed: 
     told = explain(hf, snoozed)
 
     assert told.reason is Reason.AWAITS_CHANNEL
-    assert "of 2 nobody knows whether mail took them" in told.line
+    assert "unknown whether mail accepted 2 of them" in told.line
     assert told.next.startswith("outbox_reconciler asks the channel")
 
 
@@ -112,9 +112,9 @@ def test_a_job_that_ended_says_what_of_it_is_not_delivered(hf: Holdfast) -> None
 @pytest.mark.parametrize(
     ("state", "tries", "line"),
     [
-        ("pending", (("first", "unsure"),), "of 1 nobody knows whether mail took them"),
+        ("pending", (("first", "unsure"),), "unknown whether mail accepted 1 of them"),
         ("pending", (), "1 of its deliveries were not tried; it waits for mail."),
-        ("held", (("first", None),), "Nobody can say whether 1 of its deliveries went out by mail"),
+        ("held", (("first", None),), "It is unknown whether 1 of its deliveries went out by mail"),
     ],
 )
 def test_the_job_of_the_outbox_waits_for_what_it_was_posted_for(

@@ -24,6 +24,7 @@ from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.settle import settle
 from holdfast.engine.worker.heartbeat import GONE_AFTER, Heartbeat
 from holdfast.engine.worker.settle_buffer import Backlog
+from holdfast.operate.dead_letter_input import DeadLetterFilter
 from holdfast.operate.doctor import Finding, Limits, Severity, examine
 from holdfast.operate.doctor import files as doctor_files
 from holdfast.operate.doctor.database import _version
@@ -247,7 +248,7 @@ def test_a_worker_that_lives_and_records_nothing_is_a_problem(
 
 
 def test_a_workplace_without_workers_is_told(work: Holdfast) -> None:
-    assert one(work, "workers").seen == "No worker lives."
+    assert one(work, "workers").seen == "No running workers."
 
 
 def test_a_worker_whose_clock_is_off_is_told(work: Holdfast) -> None:
@@ -358,18 +359,25 @@ def test_events_that_nobody_seals_are_told(work: Holdfast, clock: FakeClock) -> 
     assert found(work, "sealing") == []
 
 
-def test_dead_letters_that_wait_for_over_a_week_are_told(work: Holdfast, clock: FakeClock) -> None:
+def test_a_dead_letter_is_told_at_once_and_until_its_replay_begins(
+    work: Holdfast, clock: FakeClock
+) -> None:
     enqueue(work)
     fault = Fault("GONE", "it is gone", retryable=False)
     settle(work.store, [(job, Dead(fault)) for job in claim(work)], actor=SYSTEM)
-    clock.advance(days=6)
-    assert found(work, "dead_letters") == []
-    clock.advance(days=2)
 
+    fresh = one(work, "dead_letters")
+    assert (fresh.severity, fresh.facts) == (WARNING, {"letters": 1, "old": 0})
+    assert "1 dead letters (GONE) need an operator" in fresh.seen
+    assert "dead-letters recover" in fresh.remedy
+    clock.advance(days=8)
     finding = one(work, "dead_letters")
+    assert finding.facts == {"letters": 1, "old": 1}
+    assert "1 of them wait for over 7 days" in finding.seen
+    letters = work.operate(actor="user:ann", role="admin").dead_letters
+    letters.recover(DeadLetterFilter(error_class="GONE"), reason="mended", kind="data")
 
-    assert (finding.severity, finding.facts["letters"]) == (WARNING, 1)
-    assert "2026-01-05" in finding.seen
+    assert found(work, "dead_letters") == []
 
 
 def test_a_pause_that_somebody_forgot_is_told(work: Holdfast, clock: FakeClock) -> None:

@@ -219,7 +219,7 @@ def test_batches_whose_credential_nobody_has_are_a_problem_until_they_are_reache
     assert told.severity is PROBLEM
     assert "1 batches with 2 items" in told.seen
     assert said.reason is Reason.NO_ACCOUNT
-    assert "cannot be asked about" in said.line
+    assert "cannot be polled" in said.line
     accounts.missing.clear()
     stage.collect(minutes=30)
     assert found(hf, "accounts") == []

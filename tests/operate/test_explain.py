@@ -556,7 +556,7 @@ def test_a_complaint_rewrite_is_never_told_to_be_replayed(hf: Holdfast) -> None:
 
     found = explain(hf, job)
 
-    assert found.next.startswith("Somebody discards it or fixes it forward")
+    assert found.next.startswith("An operator discards it or fixes it forward")
 
 
 def test_a_dead_letter_that_is_being_replayed_points_at_the_replay(work: Holdfast) -> None:
@@ -796,7 +796,7 @@ class Walk:
         archive_jobs(self.hf.store, after=timedelta(seconds=30), limit=10)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_whatever_happens_to_a_job_there_is_one_reason_for_it(
     work: Holdfast, clock: FakeClock, seed: int
 ) -> None:

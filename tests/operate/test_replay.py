@@ -564,13 +564,13 @@ def test_settling_many_replays_takes_a_fixed_number_of_statements(
     ends: list[Outcome] = [Completed("1"), Dead(fault)]
     group = [(job, ends[at % 2]) for at, job in enumerate(held)]
     ran: list[str] = []
-    run = Tx._execute
+    run = Tx._ready
 
     def counted(tx: Tx, statement: Statement, params: dict[str, Any]) -> Any:
         ran.append(statement.name)
         return run(tx, statement, params)
 
-    monkeypatch.setattr(Tx, "_execute", counted)
+    monkeypatch.setattr(Tx, "_ready", counted)
     settled = settle(hf.store, group, actor=SYSTEM)
     monkeypatch.undo()
 

@@ -39,6 +39,8 @@ class Row(NamedTuple):
         if org_id == OTHER_ORG and self.another_tenant != "own rows":
             return self.another_tenant
         least = self.all_tenants if org_id is None else self.one_tenant
+        if org_id is None and role is Role.MEMBER:
+            return "forbidden"
         if least == NONE or role.rank < Role(least).rank:
             return "forbidden"
         return "own rows" if org_id == OTHER_ORG else "allowed"

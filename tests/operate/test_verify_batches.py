@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from tests.batch.planted import Planted, Stage, set_stage
-from tests.engine.planting import plant
+from tests.operate.planting import plant
 from tests.operate.sound import assert_sound, by_rule, report_of
 from tests.story import ORG, OTHER_ORG
 
@@ -215,7 +215,7 @@ def test_an_open_item_of_a_batch_that_is_over(hf: Holdfast, open_batch: Planted)
 
     told = found(hf)
     assert set(told) == {"I22", "I25"}
-    assert told["I25"] == ["its batch is collected, and nobody knows what became of it"] * 3
+    assert told["I25"] == ["its batch is collected, and its outcome is unknown"] * 3
 
 
 def test_an_answer_that_its_job_did_not_hear_of(hf: Holdfast, open_batch: Planted) -> None:

@@ -8,7 +8,7 @@ import pytest
 from holdfast import FakeClock, Holdfast
 from holdfast.clock import write_instant
 from holdfast.ids import IdSource
-from tests.engine.planting import plant
+from tests.operate.planting import plant
 from tests.operate.sound import assert_sound, by_rule, report_of
 from tests.outbox.planted import plant_delivery, plant_evidence, plant_try, spoil, tell
 from tests.story import ORG, OTHER_ORG, by_hand, make_holdfast
@@ -58,7 +58,7 @@ def test_a_recipient_who_is_told_twice_of_one_version(postgres_url: str, clock: 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ("notified_at = NULL", "it is sent, and nobody knows when"),
+        ("notified_at = NULL", "it is sent without a send time"),
         ("notification_id = NULL", "it is sent, without an id and without anybody who says so"),
         (
             "state = 'held', reason = 'x', ended_at = NULL",
@@ -223,7 +223,7 @@ def test_somebody_who_is_told_of_a_review_and_was_not_to_be(hf: Holdfast) -> Non
     plant_review(hf, 1, "ada")
     plant_delivery(hf, subject=OF_REVIEW, recipient="eve")
 
-    assert found(hf)["I19"] == ["it tells of a review somebody who is not among its recipients"]
+    assert found(hf)["I19"] == ["its recipient is not a recipient of the review"]
 
 
 def test_a_review_that_began_below_a_version_that_had_succeeded(
@@ -281,7 +281,7 @@ def test_a_delivery_that_failed_without_a_look(hf: Holdfast) -> None:
             "unsure",
             "try 2 says that the channel does not have it, and it was not asked",
         ),
-        ("operator_resend", "unsure", "try 2 says that somebody wanted it, and nobody did"),
+        ("operator_resend", "unsure", "try 2 names an operator action that was not recorded"),
     ],
 )
 def test_a_resend_without_its_reason(hf: Holdfast, reason: str, before: str, says: str) -> None:

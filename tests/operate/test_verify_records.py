@@ -17,8 +17,8 @@ from holdfast.engine.bounded_run import perform_run
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.run_log import Trigger, TriggerKind
 from holdfast.operate.verify.run import as_document
-from tests.engine.planting import plant
 from tests.operate.busy import upkeep
+from tests.operate.planting import plant
 from tests.operate.sound import assert_sound, report_of, violations
 from tests.outbox.scripted import letter, outbox_with
 from tests.story import ORG, OTHER_ORG, events, look, make_holdfast, seal_all
@@ -264,6 +264,6 @@ def test_a_connection_of_the_callers_may_be_read_from_while_it_enqueues(
 def test_the_report_counts_every_check(hf: Holdfast) -> None:
     document = as_document(report_of(hf))
 
-    assert [check["id"] for check in document["checks"]][-8:] == [
-        "I42", "I43", "I44", "I45", "I46", "I47", "I48", "I49",
+    assert [check["id"] for check in document["checks"]][-9:] == [
+        "I42", "I43", "I44", "I45", "I46", "I47", "I48", "I49", "I50",
     ]  # fmt: skip

@@ -10,10 +10,10 @@ import pytest
 from holdfast import FakeClock, Holdfast
 from holdfast.clock import write_instant
 from holdfast.engine.maintenance import Grace
-from tests.engine.planting import plant
 from tests.operate.busy import Busy, declare
 from tests.operate.conftest import Mould
 from tests.operate.letters import operator, replay
+from tests.operate.planting import plant
 from tests.operate.sound import assert_sound, by_rule, report_of
 from tests.story import ORG, OTHER_ORG, look, make_holdfast
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from holdfast import Context, FakeClock, Gone, Holdfast
+from holdfast import Context, FakeClock, Gone, Holdfast, JobRequest
 from holdfast.config import RunSettings
 from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.operate.dead_letter import CHECKLISTS, DeadLetterKind
 from holdfast.operate.dead_letter_input import DeadLetterFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
+from holdfast.operate.jobs import JobFilter
 from holdfast.operate.operator import Operator
 from holdfast_llm.operate.batches import AnswerFilter
 from tests.batch.planted import Planted, Shout, Stage, set_stage
@@ -107,6 +108,13 @@ class World:
     def artifact(self) -> str:
         return self.hf.artifacts.put(b"x", org_id=ORG, name="a.txt").id
 
+    def webhook(self, *, is_paused: bool = False) -> str:
+        webhooks = self.hf.operate(actor="user:1", role="admin", org_id=ORG).webhooks
+        made: str = webhooks.add("https://example.com/hooks", reason="before").endpoint.id
+        if is_paused:
+            webhooks.pause(made, reason="before")
+        return made
+
     def queue(self, *, is_paused: bool) -> str:
         queues = self.admin.queues
         change = queues.pause if is_paused else queues.resume
@@ -125,6 +133,10 @@ class World:
         name = self.name()
         self.admin.limit_keys.set(name, reason="before", max_running=3)
         return name
+
+    def api_key(self) -> str:
+        made = self.admin.api_keys.create("n", role="viewer", reason="before", org_id=ORG)
+        return made.key.id
 
     def schedule(self, *, is_paused: bool = False) -> str:
         name, schedules = self.name(), self.admin.schedules
@@ -201,7 +213,23 @@ VERBS: dict[str, tuple[Make, Act]] = {
     "jobs.counts": (World.job, lambda op, _: op.jobs.counts()),
     "jobs.explain": (World.job, lambda op, it: op.jobs.explain(it)),
     "jobs.enqueue": (nothing, lambda op, _: op.jobs.enqueue("work", {}, org_id=ORG)),
+    "jobs.enqueue_many": (
+        nothing,
+        lambda op, _: op.jobs.enqueue_many("work", [JobRequest(payload={}, org_id=ORG)]),
+    ),
     "jobs.cancel": (World.job, lambda op, it: op.jobs.cancel(it, reason=WHY)),
+    "jobs.cancel_all": (
+        World.job,
+        lambda op, _: op.jobs.cancel_all(JobFilter(job_type="work"), reason=WHY, limit=1),
+    ),
+    "overview.dead_letters": (World.dead, lambda op, _: op.overview.dead_letters()),
+    "overview.held_deliveries": (nothing, lambda op, _: op.overview.held_deliveries()),
+    "overview.backlogs": (World.job, lambda op, _: op.overview.backlogs()),
+    "overview.running": (World.job, lambda op, _: op.overview.running()),
+    "overview.depths": (nothing, lambda op, _: op.overview.depths()),
+    "overview.throughput": (World.job, lambda op, _: op.overview.throughput()),
+    "overview.search": (World.job, lambda op, _: op.overview.search()),
+    "overview.stages": (World.job, lambda op, it: op.overview.stages(it)),
     "queues.list": (nothing, lambda op, _: op.queues.list()),
     "queues.get": (nothing, lambda op, _: op.queues.get("q:default")),
     "queues.set": (nothing, lambda op, _: op.queues.set("q:default", reason=WHY, weight=7)),
@@ -281,6 +309,12 @@ VERBS: dict[str, tuple[Make, Act]] = {
         lambda op, it: op.dead_letters.fix_forward(it, reason=WHY, reference="INC-1"),
     ),
     "dead_letters.add_note": (World.dead, lambda op, it: op.dead_letters.add_note(it, WHY)),
+    "dead_letters.recover": (
+        World.dead,
+        lambda op, _: op.dead_letters.recover(
+            DeadLetterFilter(state="open"), reason=WHY, steps=["triage"], kind="data", limit=1
+        ),
+    ),
     "dead_letters.replay_all": (
         World.validated,
         lambda op, _: op.dead_letters.replay_all(
@@ -319,6 +353,27 @@ VERBS: dict[str, tuple[Make, Act]] = {
     "artifacts.link": (World.artifact, lambda op, it: op.artifacts.link(it, reason=WHY)),
     "artifacts.remove": (World.artifact, lambda op, it: op.artifacts.remove(it, reason=WHY)),
     "artifacts.sweep": (nothing, lambda op, _: op.artifacts.sweep(reason=WHY)),
+    "api_keys.list": (World.api_key, lambda op, _: op.api_keys.list()),
+    "api_keys.get": (World.api_key, lambda op, it: op.api_keys.get(it)),
+    "api_keys.create": (
+        nothing,
+        lambda op, _: op.api_keys.create("n", role="viewer", reason=WHY, org_id=ORG),
+    ),
+    "api_keys.rotate": (World.api_key, lambda op, it: op.api_keys.rotate(it, reason=WHY)),
+    "api_keys.revoke": (World.api_key, lambda op, it: op.api_keys.revoke(it, reason=WHY)),
+    "workers.list": (nothing, lambda op, _: op.workers.list()),
+    "dead_letters.causes": (World.dead, lambda op, _: op.dead_letters.causes()),
+    "changes.subscribe": (nothing, lambda op, _: op.changes.subscribe(["jobs"]).close()),
+    "webhooks.list": (World.webhook, lambda op, _: op.webhooks.list()),
+    "webhooks.get": (World.webhook, lambda op, it: op.webhooks.get(it)),
+    "webhooks.add": (nothing, lambda op, _: op.webhooks.add("https://a.example/x", reason=WHY)),
+    "webhooks.rotate": (World.webhook, lambda op, it: op.webhooks.rotate(it, reason=WHY)),
+    "webhooks.pause": (World.webhook, lambda op, it: op.webhooks.pause(it, reason=WHY)),
+    "webhooks.resume": (
+        lambda world: world.webhook(is_paused=True),
+        lambda op, it: op.webhooks.resume(it, reason=WHY),
+    ),
+    "webhooks.remove": (World.webhook, lambda op, it: op.webhooks.remove(it, reason=WHY)),
     "audit.list": (World.job, lambda op, _: op.audit.list()),
     "audit.query": (World.job, lambda op, _: op.audit.query()),
     "audit.cover": (World.job, lambda op, _: op.audit.cover()),
@@ -352,6 +407,7 @@ VERBS: dict[str, tuple[Make, Act]] = {
 # What the event of a verb without a reason says instead, if anything.
 SAYS: dict[str, str | None] = {
     "jobs.enqueue": None,
+    "jobs.enqueue_many": None,
     "dead_letters.triage": "transient",
     "dead_letters.remediate": TRANSIENT[0],
     "dead_letters.verify_replay": "replay_job_id",

@@ -135,23 +135,28 @@ def _on(cells: list[Cell], place: int) -> Iterator[tuple[Cell, str]]:
 def sample(most: int) -> list[Run]:
     """A few: every channel, fault, kill and stall, each of them somewhere, on either database.
 
-    Whoever brings most that was not there yet comes first; then a few crossed ones.
+    The story that shows most that was not there yet comes first; then a few crossed ones.
     """
     rng = random.Random(11)
     whole = [run for run in plan(2 * len(alone())) if run.fault != "answer_hangs" or run.seed % 2]
     rng.shuffle(whole)
+    pairs = crossed()
+    rng.shuffle(pairs)
+    rest = [Run(seed, *cell, DATABASES[seed % 2]) for seed, cell in enumerate(pairs, start=5_000)]
     seen: set[object] = set()
     found: list[Run] = []
-    while len(found) < most * 3 // 4:
-        best = max(whole, key=lambda run: len(_news(run) - seen))
-        seen |= _news(best)
-        whole.remove(best)
-        found.append(best)
-    rest = crossed()
-    rng.shuffle(rest)
-    for seed, cell in enumerate(rest[: most - len(found)], start=5_000):
-        found.append(Run(seed, *cell, DATABASES[seed % 2]))
+    for runs, count in ((whole, most * 3 // 4), (rest, most - most * 3 // 4)):
+        for _ in range(count):
+            best = max(runs, key=lambda run: (len(_essentials(run) - seen), len(_news(run) - seen)))
+            seen |= _news(best) | _essentials(best)
+            runs.remove(best)
+            found.append(best)
     return found
+
+
+def _essentials(run: Run) -> set[object]:
+    """What every sample has to show."""
+    return {run.channel, ("fault", run.fault), (run.kill, run.database), (None, run.stall)}
 
 
 def _news(run: Run) -> set[object]:

@@ -7,7 +7,6 @@ ledgers say what was really taken, whatever was answered.
 from __future__ import annotations
 
 import io
-import multiprocessing
 import random
 import signal
 import threading
@@ -23,7 +22,6 @@ from holdfast import FakeClock, Holdfast, Settings
 from holdfast.clock import write_instant
 from holdfast.engine.maintenance import rescue_jobs
 from holdfast.event import DeliveryAlert, Event
-from holdfast.operate.verify import CHECKS
 from holdfast.store import Row
 from holdfast.telemetry import log
 from holdfast_simulator.faults import Rule
@@ -31,7 +29,8 @@ from holdfast_simulator.simulator import Simulator
 from tests.engine.planting import plant
 from tests.failpoints import OutboxPoint as Point
 from tests.failpoints import install, install_kill
-from tests.operate.sound import report_of, violations
+from tests.forking import SPAWN
+from tests.operate.sound import data_report_of, violations
 from tests.outbox.carriers import (
     CANARY,
     KNOWING,
@@ -46,30 +45,12 @@ from tests.outbox.carriers import (
 )
 from tests.story import ORG, look
 
-# All but those of the schema, which no story changes.
-CHECKED = [check.id for check in CHECKS if check.id not in ("I30", "I38")]
 # Longer than a delivery's lease and a job's, and than any pause before a second try.
 LEASE_OVER = timedelta(seconds=301)
 WIRE = "duplicate_on_the_wire"
 LOST = "lost_after_accept"
 EXPIRED = "window_expired"
 MARKED = "marked_unsent"
-
-# Forked from a clean process that has imported everything: it starts in milliseconds, and inherits
-# no thread, lock or connection of the test.
-SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(
-    [
-        "tests.outbox.post_office",
-        "holdfast.channel.channels",
-        "holdfast.outbound.pinned",
-        "holdfast.store.postgres",
-        "holdfast.store.sqlite",
-        "encodings.idna",
-        "httpcore2",
-        "psycopg",
-    ]
-)
 
 
 def make_app(url: str, place: Place, clock: FakeClock, *, seed: int = 0) -> Holdfast:
@@ -350,7 +331,7 @@ class PostOffice:
         tries = self._tries()
         wire = sum(one.fired for one in self.faults if one.name == WIRE)
         forgot = sum(one.fired for one in self.faults if one.name == EXPIRED)
-        wrong = violations(report_of(self.hf, CHECKED, canaries=[CANARY]))
+        wrong = violations(data_report_of(self.hf, canaries=[CANARY]))
         words = self.said.getvalue() + repr(self.told)
         twice = [row for row in rows if taken[row["token"]] > 1]
         by_policy = sum(

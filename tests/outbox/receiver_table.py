@@ -8,8 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 TABLE = os.environ.get("HOLDFAST_RECEIVER_TABLE")
-# Long enough for five pauses of a circuit; make outbox-faults takes a hundred hours.
-HOURS = 100.0 if TABLE else 30.0
+# Long enough for more than ten tries, if nothing limited them; make outbox-faults takes a hundred
+# hours.
+HOURS = 100.0 if TABLE else 12.0
+# Until the last of three messages has had its ten tries.
+OUTAGE_HOURS = 100.0 if TABLE else 20.0
 # No message is handed over more often than this.
 MOST = 10
 

@@ -60,6 +60,25 @@ REFUSALS = [
     _slack("not_in_channel"),
 ]
 
+# Of each channel one refusal by its status and one by its own words, and one that is final. The
+# decision about each answer is tested at the channels; make outbox-faults plays all of them.
+SOME_REFUSALS = [
+    one
+    for one in REFUSALS
+    if str(one)
+    in {
+        "gateway-401",
+        "webhook-403",
+        "webhook-410",
+        "postmark-401-10",
+        "postmark-404",
+        "resend-403",
+        "resend-429-monthly_quota_exceeded",
+        "slack-401",
+        "slack-invalid_auth",
+    }
+]
+
 TAKEN = {
     "gateway": say(200, b"{}"),
     "webhook": say(200, b"{}"),

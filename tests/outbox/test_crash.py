@@ -32,13 +32,18 @@ FAULTS = ("accepted", "lost_answer", "lost_message", "rejected")
 
 
 def deaths() -> Iterator[tuple[str, Point, str, str]]:
-    """All of them; on PostgreSQL every point with every channel, and with every fault somewhere.
+    """Every point with every channel, on SQLite or PostgreSQL.
 
-    A database of its own takes longer there than the story that is told in it.
+    A channel that can be asked and one that cannot have every fault at every point, the others one
+    fault at each.
     """
     for (at, point), (place, kind) in itertools.product(enumerate(Point), enumerate(CHANNELS)):
-        yield from (("sqlite", point, kind, fault) for fault in FAULTS)
-        yield "postgres", point, kind, FAULTS[(at + place) % len(FAULTS)]
+        fault = FAULTS[(at + place) % len(FAULTS)]
+        if kind in ("askable", "mute"):
+            yield from (("sqlite", point, kind, one) for one in FAULTS)
+            yield "postgres", point, kind, fault
+        else:
+            yield ("sqlite", "postgres")[(at + place) % 2], point, kind, fault
 
 
 def die_at(hf: Holdfast, point: Point, nth: int = 1) -> None:
@@ -70,7 +75,7 @@ def live_on(url: str, clock: FakeClock, channel: ScriptedChannel) -> Holdfast:
         hf.outbox.reconcile()
         if not look(hf.store, "SELECT id FROM holdfast.delivery WHERE state = 'pending'"):
             break
-    # Once more, because whoever has nothing to do must do nothing.
+    # Once more: a worker that has nothing to do must do nothing.
     clock.advance(minutes=6)
     hf.outbox.reconcile()
     return hf
@@ -103,7 +108,7 @@ def test_after_a_death_at_any_point_nobody_is_told_twice(
         if row["state"] == State.SENT:
             assert channel.accepted[row["token"]] == 1
         else:
-            # Only where nobody can be asked does a person have to decide.
+            # A person has to decide only where the channel cannot be asked.
             assert kind == "mute"
     _check_reasons(hf)
     hf.close()

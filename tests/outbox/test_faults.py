@@ -46,7 +46,8 @@ from tests.outbox.post_office import EXPIRED, LEASE_OVER, LOST, MARKED, WIRE, Po
 
 SEEDS = int(os.environ.get("HOLDFAST_FAULT_SEEDS", "0"))
 TABLE = os.environ.get("HOLDFAST_FAULT_TABLE")
-RUNS = plan(SEEDS) if SEEDS else sample(56)
+SAMPLE = 36
+RUNS = plan(SEEDS) if SEEDS else sample(SAMPLE)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -66,7 +67,7 @@ def test_the_grid_has_every_channel_with_every_fault_and_every_kill() -> None:
 
 
 def test_a_plain_test_run_has_every_channel_fault_and_kill_somewhere() -> None:
-    runs = sample(56)
+    runs = sample(SAMPLE)
     assert {run.channel for run in runs} == set(CHANNELS)
     assert {run.fault for run in runs} == {CALM, MARKED, "no_room", *MESSAGE_SCRIPTS}
     assert {(run.kill, run.database) for run in runs} == {
@@ -150,7 +151,7 @@ def kill(office: PostOffice, run: Run) -> None:
         # It is asked by the name that it gave, and that is known of what is marked.
         assert office.die(run.kill, "work")
     else:
-        # Whoever died around a send leaves the question for the next, who dies after asking.
+        # A worker that died around a send leaves the question to the next, which dies after asking.
         assert office.die(Point.AFTER_SEND, "work")
         office.clock.advance(LEASE_OVER)
         assert office.die(run.kill, "work")
@@ -190,7 +191,7 @@ def judge(run: Run, tally: Tally) -> None:
 def findings(run: Run) -> set[str]:
     """What verify has to say of a story that ended as it should."""
     if run.fault == MARKED and run.channel in MUTE:
-        # A mark that nobody can prove stays a finding, until a person decides.
+        # A mark that cannot be proven stays a finding, until a person decides.
         return {"I16", "I49"}
     if run.fault == LOST and run.stall:
         # The carrier gave a name to one worker, told the other that it has nothing, and took it
@@ -225,12 +226,13 @@ def judge_alone(run: Run, tally: Tally) -> None:
     if run.fault in ("lookup_down", "two_matches", "another_recipient"):
         assert tally.verdicts["unreachable" if run.fault == "lookup_down" else "several"] >= 1
     if run.fault == EXPIRED:
-        # A receiver that forgets what it promised to know is told twice; who promised a day is not.
+        # A receiver that forgets what it promised to know gets it twice; one that promised a day
+        # does not.
         assert tally.twice == int(run.channel == "webhook")
     if run.fault == WIRE:
         assert tally.twice == int(run.channel not in KNOWING)
     if run.channel == "smtp_resend":
-        # Whoever takes over from one that stalls knows of none of its answers.
+        # A worker that takes over from one that stalls knows of none of its answers.
         of_smtp = expected(Run(0, "smtp", run.fault, run.kill))
         is_unknown = committed_at(run.stall) if run.stall else of_smtp.get("held", 0)
         assert tally.reasons["policy_resend"] == is_unknown

@@ -110,6 +110,7 @@ def test_a_message_that_is_sent_again_is_in_the_feed_once_and_keeps_its_name(
     assert rows(hf.store) == 1
 
 
+@pytest.mark.both_databases
 def test_two_who_send_one_message_at_once_put_it_there_once(
     hf: Holdfast, url: str, clock: FakeClock
 ) -> None:
@@ -254,6 +255,7 @@ def test_a_page_that_cannot_be_is_refused(feed: Feed) -> None:
 # -- what the database holds
 
 
+@pytest.mark.both_databases
 def test_what_somebody_was_told_never_changes(told: Holdfast) -> None:
     one = "id = (SELECT id FROM holdfast.in_app_notification ORDER BY id LIMIT 1)"
     for change in ("subject = 'x'", "text = 'x'", "recipient = 'ben'", "html = 'x'", "token = 'x'"):
@@ -261,6 +263,7 @@ def test_what_somebody_was_told_never_changes(told: Holdfast) -> None:
             by_hand(told.store, f"UPDATE holdfast.in_app_notification SET {change} WHERE {one}")
 
 
+@pytest.mark.both_databases
 def test_nothing_is_read_before_it_is_there(told: Holdfast) -> None:
     with pytest.raises(RuleBroken, match="in_app_notification_read_later"):
         by_hand(

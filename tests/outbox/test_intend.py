@@ -119,6 +119,7 @@ def test_post_brings_its_job_in_the_same_transaction(hf: Holdfast, url: str) -> 
     assert state_of(hf, one).state is State.SENT
 
 
+@pytest.mark.both_databases
 @pytest.mark.req("N-06")
 def test_two_who_intend_the_same_at_once_get_one_row(url: str) -> None:
     apps = [make_holdfast(url, FakeClock()) for _ in range(2)]
@@ -243,6 +244,7 @@ def test_without_a_tenant_nothing_is_intended(hf: Holdfast) -> None:
         hf.outbox.intend([letter()])
 
 
+@pytest.mark.both_databases
 def test_the_database_itself_holds_the_contract(hf: Holdfast) -> None:
     outbox_with(hf)
     one = intend_one(hf)

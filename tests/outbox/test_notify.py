@@ -150,6 +150,7 @@ def test_a_notification_that_differs_in_any_part_of_its_key_is_another(hf: Holdf
     assert len(seen) == 1 + len(parts)
 
 
+@pytest.mark.both_databases
 @pytest.mark.req("I-09")
 def test_two_processes_that_notify_at_once_make_one_job(url: str, clock: FakeClock) -> None:
     together = threading.Barrier(2)

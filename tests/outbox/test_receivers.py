@@ -20,8 +20,15 @@ from tests.channel.hostile import ANSWERS
 from tests.channel.mail_server import PEM, mail_server
 from tests.channel.names import deaf_port
 from tests.outbox.long_time import live_through
-from tests.outbox.receiver_table import HOURS, MOST, TABLE, Cell
-from tests.outbox.refusals import ADDRESSES, REFUSALS, TAKEN, Refusal, settings_for
+from tests.outbox.receiver_table import HOURS, MOST, OUTAGE_HOURS, TABLE, Cell
+from tests.outbox.refusals import (
+    ADDRESSES,
+    REFUSALS,
+    SOME_REFUSALS,
+    TAKEN,
+    Refusal,
+    settings_for,
+)
 from tests.outbox.scripted import attempts_of, deliver, intend_one, letter, state_of
 from tests.provider.plain_server import PlainServer, plain_server, say
 from tests.story import ORG
@@ -73,7 +80,7 @@ def test_an_answered_webhook_is_posted_once(
 
 
 @pytest.mark.req("R-07", "R-08", "R-28")
-@pytest.mark.parametrize("refusal", REFUSALS, ids=str)
+@pytest.mark.parametrize("refusal", REFUSALS if TABLE else SOME_REFUSALS, ids=str)
 def test_a_refused_credential_is_not_tried_for_days_and_its_change_lets_everything_continue(
     hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
 ) -> None:
@@ -101,11 +108,9 @@ def test_a_refused_credential_is_not_tried_for_days_and_its_change_lets_everythi
     "says",
     [
         {"AUTH": "535 no"},
-        {"AUTH": "534 no"},
-        {"AUTH": "530 no"},
         {"MAIL": "530 log in"},
         {"RCPT": "530 log in"},
-        {"MAIL": "535 no"},
+        *([{"AUTH": "534 no"}, {"AUTH": "530 no"}, {"MAIL": "535 no"}] if TABLE else []),
     ],
     ids=str,
 )
@@ -149,7 +154,7 @@ def test_a_busy_or_absent_receiver_hears_of_a_message_ten_times_at_most(
     with plain_server(answer) as server, deaf_port() as port:
         url = f"http://127.0.0.1:{port}" if fault == "absent" else server.url
         made = post_three(hf, kind, url)
-        live_through(hf, clock, HOURS)
+        live_through(hf, clock, OUTAGE_HOURS)
 
         cell = cell_of(hf, kind, fault, made, posts=len(server.requests))
         # A receiver that broke down may have taken the message before.
@@ -173,7 +178,7 @@ def test_a_busy_or_absent_mail_server_hears_of_a_mail_ten_times_at_most(
     ):
         send_by_mail(hf, port if fault == "absent" else server.port)
         made = hf.outbox.post([letter(f"r{number}") for number in range(3)], org_id=ORG)
-        live_through(hf, clock, HOURS)
+        live_through(hf, clock, OUTAGE_HOURS)
 
         tried = sum(line.upper().startswith("EHLO") for line in server.heard)
         cell = cell_of(hf, "smtp", fault, made, posts=tried)
@@ -211,7 +216,7 @@ def cell_of(
     hf: Holdfast, channel: str, fault: str, made: Sequence[Intended], *, posts: int
 ) -> Cell:
     """What came of these messages so far; what is wanted is the caller's."""
-    # An attempt that found the circuit open called nobody.
+    # An attempt that found the circuit open made no call.
     tries = [[row for row in attempts_of(hf, one) if row["code"] != OPEN] for one in made]
     most = max(map(len, tries))
     database = hf.settings.db.partition(":")[0]

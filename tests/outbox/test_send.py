@@ -515,6 +515,7 @@ class SteppingClock(SystemClock):
         return event.wait(30)
 
 
+@pytest.mark.both_databases
 def test_a_lease_lives_as_long_as_the_call_that_needs_it(url: str) -> None:
     clock = SteppingClock()
     hf, other = (Holdfast(settings=Settings(db=url), clock=clock) for _ in range(2))
@@ -535,6 +536,7 @@ def test_a_lease_lives_as_long_as_the_call_that_needs_it(url: str) -> None:
     other.close()
 
 
+@pytest.mark.both_databases
 def test_what_another_worker_took_while_it_waited_for_its_turn_is_not_handed_over(url: str) -> None:
     clock = SteppingClock()
     hf = Holdfast(settings=Settings(db=url), clock=clock)
@@ -565,6 +567,7 @@ def test_what_another_worker_took_while_it_waited_for_its_turn_is_not_handed_ove
     hf.close()
 
 
+@pytest.mark.both_databases
 def test_several_messages_are_handed_over_at_once(url: str) -> None:
     hf = Holdfast(settings=Settings(db=url))
     channel = outbox_with(hf)

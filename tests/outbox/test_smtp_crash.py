@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,35 +17,14 @@ from holdfast import FakeClock, Holdfast
 from holdfast.channel.channel import Capabilities, LookupKey, LookupResult, Sent
 from holdfast.channel.message import Message
 from holdfast.channel.smtp import Smtp
-from holdfast.config import ChannelSettings
 from holdfast.operate.verify.run import verify
 from holdfast.outbox.delivery import State
 from tests.channel.mail_server import mail_server
+from tests.forking import SPAWN
+from tests.outbox.mailing import send_one, smtp_settings
 from tests.outbox.scripted import attempts_of, letter, state_of
 from tests.story import ORG, look, make_holdfast
 
-# A worker whose clock is the real one: it sends one mail, and is killed while it does.
-# Its socket has a small buffer, so that a long body cannot be written before the server reads it.
-WORKER = """
-import socket
-import sys
-from holdfast import Holdfast
-from holdfast.channel.smtp import Smtp
-from holdfast.clock import SystemClock
-from holdfast.config import ChannelSettings, Settings
-connect = socket.create_connection
-def connect_small(*args):
-    made = connect(*args)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    return made
-socket.create_connection = connect_small
-url, port, org_id, delivery_id = sys.argv[1:]
-settings = ChannelSettings(kind="smtp", host="127.0.0.1", port=int(port), security="none",
-                           allow_private=True, sender="post@example.org")
-hf = Holdfast(settings=Settings(db=url))
-hf.outbox.use(Smtp("post", settings, None, SystemClock()))
-hf.outbox.deliver([delivery_id], org_id=org_id, worker_id="killed")
-"""
 BEFORE_THE_DOT = ("greeting", "EHLO", "MAIL", "RCPT", "DATA", "body")
 
 
@@ -118,24 +95,19 @@ def stalling_server(phase: str) -> Iterator[StallingServer]:
 
 
 def smtp(port: int, clock: FakeClock) -> Smtp:
-    settings = ChannelSettings(
-        kind="smtp",
-        host="127.0.0.1",
-        port=port,
-        security="none",
-        allow_private=True,
-        sender="post@example.org",
-    )
-    return Smtp("post", settings, None, clock)
+    return Smtp("post", smtp_settings(port), None, clock)
 
 
 def kill_while_sending(url: str, server: StallingServer, delivery_id: str) -> None:
     """Start a worker, wait until the server stalls, and kill it."""
-    arguments = [sys.executable, "-c", WORKER, url, str(server.port), ORG, delivery_id]
-    with subprocess.Popen(arguments) as worker:
+    worker = SPAWN.Process(target=send_one, args=(url, server.port, ORG, delivery_id), daemon=True)
+    worker.start()
+    try:
         assert server.reached.wait(60)
-        worker.send_signal(signal.SIGKILL)
-        assert worker.wait(60) == -signal.SIGKILL
+    finally:
+        worker.kill()
+        worker.join(60)
+    assert worker.exitcode == -signal.SIGKILL
     server.go_on()
 
 
@@ -180,6 +152,7 @@ def test_a_mail_whose_worker_is_killed_before_the_final_dot_is_sent_again(
     assert violated(hf) == []
 
 
+@pytest.mark.both_databases
 @pytest.mark.req("N-17")
 def test_a_mail_whose_worker_is_killed_after_the_final_dot_is_held(
     hf: Holdfast, clock: FakeClock, url: str
@@ -188,7 +161,7 @@ def test_a_mail_whose_worker_is_killed_after_the_final_dot_is_held(
 
     found = state_of(hf, one)
     assert (found.state, found.reason) == (State.HELD, "unknown")
-    # The server took it once, and nobody sent it a second time.
+    # The server took it once, and no worker sent it a second time.
     assert len(mails) == 1
     assert len(attempts_of(hf, one)) == 1
     assert violated(hf) == []
@@ -225,6 +198,7 @@ class SlowDot:
         return self.smtp.lookup(key)
 
 
+@pytest.mark.both_databases
 def test_a_worker_that_lost_its_lease_does_not_send_the_dot(
     hf: Holdfast, clock: FakeClock, url: str
 ) -> None:

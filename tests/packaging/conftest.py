@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.environment import ROOT, WHEELS, Environment, build_wheel
+from tests.packaging.environment import ROOT, WHEELS, Environment, build_wheels
 
 
 @contextmanager
@@ -24,9 +24,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Mapping[
     folder = (base if worker_id == "master" else base.parent) / "wheels"
     folder.mkdir(exist_ok=True)
     with _locked(folder / "lock"):
-        for name in WHEELS:
-            if not (folder / name).exists():
-                build_wheel(ROOT / "packages" / name, folder)
+        if not (folder / "built").exists():
+            build_wheels(folder, *(ROOT / "packages" / name for name in WHEELS))
+            (folder / "built").touch()
     return {name: folder / name for name in WHEELS}
 
 

@@ -31,16 +31,28 @@ WHEELS = (
 VARIABLES = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "SYSTEMROOT")
 
 
-def build_wheel(source: Path, folder: Path) -> Path:
-    """Build the wheel of one distribution and return the folder that it is unpacked in."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    before = set(folder.glob("*.whl"))
-    built = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+# What ``python -m hatchling build -t wheel`` does, for several distributions in one process.
+BUILD = """
+import sys
+from hatchling.builders.wheel import WheelBuilder
+folder, *sources = sys.argv[1:]
+for source in sources:
+    list(WheelBuilder(source).build(directory=folder, versions=["standard"]))
+"""
+
+
+def build_wheels(folder: Path, *sources: Path) -> dict[str, Path]:
+    """Build the wheels of distributions and return the folders that they are unpacked in."""
+    command = [sys.executable, "-c", BUILD, str(folder), *map(str, sources)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
-    (made,) = set(folder.glob("*.whl")) - before
-    unpacked = folder / canonicalize_name(made.name.split("-")[0])
-    with zipfile.ZipFile(made) as archive:
-        archive.extractall(unpacked)
+    unpacked = {}
+    for made in folder.glob("*.whl"):
+        name = canonicalize_name(made.name.split("-")[0])
+        unpacked[name] = folder / name
+        with zipfile.ZipFile(made) as archive:
+            archive.extractall(unpacked[name])
+    assert len(unpacked) == len(sources)
     return unpacked
 
 

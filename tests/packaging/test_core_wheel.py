@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from holdfast.store import CORE
 from holdfast.store.tables import read_tables
 from tests.packaging.environment import Environment
+from tests.short_demo import PROGRAM
 
 Make = Callable[..., Environment]
 CORE_WHEEL = "holdfast-jobs"
 # What a user installs for the optional parts of the core; pytest runs its plugin.
-EXTRAS = (f"{CORE_WHEEL}[postgres,channels,demo,metrics,s3,trace]", "pytest")
+EXTRAS = (f"{CORE_WHEEL}[postgres,channels,demo,metrics,s3,serve,client,trace]", "pytest")
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 import {package}
@@ -32,14 +31,20 @@ for module in pkgutil.walk_packages({package}.__path__, "{package}."):
         failed.append(f"{{module.name}}: {{exc}}")
 sys.exit("\\n".join(failed) or None)
 """
-# Every command is imported, as its --help would.
+# Look at the installed distributions, and then, in a child for each, at those of other
+# environments: what it imports is imported once. Every command is imported, as its --help would.
 LOOK = """
-import json, sys
+import json, os, sys
 from holdfast.cli import cli, main
-names = cli.list_commands(None)
-print(json.dumps(names), flush=True)
-assert all(cli.get_command(None, name) for name in names)
-main(["--db", sys.argv[1], "migrate"])
+import holdfast.app
+for site_packages, url in json.loads(sys.argv[1]):
+    if os.fork() == 0:
+        sys.path.append(site_packages)
+        names = cli.list_commands(None)
+        print(json.dumps(names), flush=True)
+        assert all(cli.get_command(None, name) for name in names)
+        main(["--db", url, "migrate"])
+    assert os.wait()[1] == 0
 """
 # The commands and the component that each distribution adds to the core.
 ADDED = {
@@ -61,20 +66,29 @@ class Look:
     components: set[str]
 
 
-def look_at(environment: Environment, file: Path) -> Look:
-    done = environment.run("python", "-c", LOOK, f"sqlite:///{file}")
-    assert done.returncode == 0, done.stderr
+def look_at(folder: Path, core: Environment, others: Mapping[str, Environment]) -> dict[str, Look]:
+    """What the core alone offers, and what it offers with each of the others."""
+    places = {CORE_WHEEL: core, **others}
+    files = {name: folder / f"{name}.db" for name in places}
+    asked = [
+        (str(place.site_packages), f"sqlite:///{files[name]}") for name, place in places.items()
+    ]
+    done = core.run("python", "-c", LOOK, json.dumps(asked))
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    return {
+        name: Look(set(json.loads(commands)), *stored(files[name]))
+        for name, commands in zip(places, listed, strict=True)
+    }
+
+
+def stored(file: Path) -> tuple[set[str], set[str]]:
+    """The tables and the components of a database."""
     with closing(sqlite3.connect(file)) as database:
         names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         found = database.execute("SELECT DISTINCT component FROM holdfast_migration").fetchall()
     tables = {name.removeprefix("holdfast_") for (name,) in names if name.startswith("holdfast_")}
-    return Look(set(json.loads(done.stdout.splitlines()[0])), tables, {name for (name,) in found})
-
-
-@pytest.fixture(scope="module")
-def core(environment: Make, tmp_path_factory: pytest.TempPathFactory) -> Look:
-    """The core alone in an empty environment."""
-    return look_at(environment(CORE_WHEEL), tmp_path_factory.mktemp("core") / "core.db")
+    return tables, {name for (name,) in found}
 
 
 def test_every_module_of_the_core_imports_without_the_other_distributions(
@@ -87,33 +101,39 @@ def test_every_module_of_the_core_imports_without_the_other_distributions(
 
 def test_the_core_alone_runs_its_demo(environment: Make, tmp_path: Path) -> None:
     alone = environment(CORE_WHEEL)
-    done = alone.run("holdfast", "demo", "--plain", cwd=tmp_path, env={"TMPDIR": str(tmp_path)})
+    done = alone.run(
+        *("python", "-c", PROGRAM, "--plain"), cwd=tmp_path, env={"TMPDIR": str(tmp_path)}
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "In total: lost 0, doubled 0\n" in done.stdout
 
 
-def test_the_core_alone_has_only_its_own_commands_and_tables(core: Look) -> None:
-    declared = read_tables([CORE.package, "holdfast.artifacts", "holdfast.sealed_audit"])
+def test_the_core_alone_has_its_own_commands_and_tables_and_each_distribution_adds_its_own(
+    environment: Make, tmp_path: Path
+) -> None:
+    declared = read_tables(
+        [CORE.package, "holdfast.artifacts", "holdfast.sealed_audit", "holdfast.webhooks"]
+    )
     expected = {*declared.tenant, *declared.cell} - ONLY_ON_POSTGRES
 
+    found = look_at(
+        tmp_path,
+        environment(CORE_WHEEL),
+        {name: environment(CORE_WHEEL, name) for name in ADDED},
+    )
+
+    core = found.pop(CORE_WHEEL)
     assert "jobs" in core.commands
     assert not core.commands & FEATURES
-    assert core.components == {"core", "artifacts", "seal"}
+    assert core.components == {"core", "artifacts", "seal", "webhooks"}
     assert core.tables == expected
-
-
-@pytest.mark.parametrize("name", ADDED)
-def test_a_distribution_adds_its_tables_and_commands(
-    environment: Make, core: Look, tmp_path: Path, name: str
-) -> None:
-    commands, component = ADDED[name]
-
-    added = look_at(environment(CORE_WHEEL, name), tmp_path / "added.db")
-
-    assert added.commands - core.commands == commands
-    if component is None:
-        assert (added.tables, added.components) == (core.tables, core.components)
-    else:
-        assert component in added.components
-        assert added.tables > core.tables
+    assert found.keys() == ADDED.keys()
+    for name, added in found.items():
+        commands, component = ADDED[name]
+        assert added.commands - core.commands == commands, name
+        if component is None:
+            assert (added.tables, added.components) == (core.tables, core.components), name
+        else:
+            assert component in added.components, name
+            assert added.tables > core.tables, name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.packaging.environment import ROOT, Environment, build_wheel
+from tests.packaging.environment import ROOT, Environment, build_wheels
 
 EXAMPLE = ROOT / "examples" / "extension"
 
@@ -13,7 +13,7 @@ EXAMPLE = ROOT / "examples" / "extension"
 def test_the_tests_of_the_example_pass_beside_the_built_wheels(
     wheels: Mapping[str, Path], postgres_url: str, tmp_path: Path
 ) -> None:
-    built = {**wheels, "holdfast-pager": build_wheel(EXAMPLE, tmp_path)}
+    built = {**wheels, **build_wheels(tmp_path, EXAMPLE)}
     together = Environment.create(tmp_path / "env", built, "holdfast-pager[test]")
 
     done = together.run(

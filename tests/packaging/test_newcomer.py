@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 
 from tests.docs.page import ROOT, blocks_of
 from tests.docs.reader import Command, Reader, Shell
+from tests.docs.test_blocks import NEWCOMER
 from tests.packaging.environment import VARIABLES, Environment
 
 
@@ -43,7 +44,7 @@ class NewcomerShell(Shell):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", ["start/quickstart", "guides/fastapi", "guides/django"])
+@pytest.mark.parametrize("page", sorted(NEWCOMER))
 def test_a_newcomer_can_follow_the_page(
     page: str, wheels: Mapping[str, Path], tmp_path: Path
 ) -> None:
@@ -52,7 +53,7 @@ def test_a_newcomer_can_follow_the_page(
     installed = Environment.create(tmp_path / "env", wheels)
     shell = NewcomerShell(folder, installed)
 
-    Reader(folder, shell, postgres=lambda: "").follow(list(blocks_of(ROOT / "docs" / f"{page}.md")))
+    Reader(folder, shell, postgres=lambda: "").follow(list(blocks_of(ROOT / page)))
 
     assert (
         (installed.site_packages / "holdfast")

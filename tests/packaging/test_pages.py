@@ -38,6 +38,8 @@ def test_the_lexicon_of_the_page_about_languages_finds_what_it_says() -> None:
 
     lexicon = Lexicon.read(text, locale="sv")
 
-    assert lexicon.check("Det är ditt fel, idiot!").codes == ("personal_attack", "blame")
+    assert lexicon.check("Stäng av den jävla musiken!").codes == ("vulgarity",)
+    assert lexicon.check("Jag vet att du helst föredrar lugna ord.").codes == (
+        "preference_disclosure",
+    )
     assert lexicon.check("Du diskar och städar här alltid.").codes == ()
-    assert lexicon.check("Du glömmer det alltid.").codes == ("blame",)

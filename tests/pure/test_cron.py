@@ -224,23 +224,24 @@ def test_the_ticks_are_the_same_from_wherever_one_begins(
 
 def clocks(year: int) -> list[str]:
     """One zone for each clock that runs differently from the others in a year."""
-    days = [datetime(year, 1, 1, 12, tzinfo=UTC) + n * DAY for n in range(365)]
+    # Zones change their clocks on the same weekday, whole weeks apart.
+    days = [datetime(year, 1, 1, 12, tzinfo=UTC) + n * DAY for n in range(0, 365, 5)]
     found = {
         tuple(day.astimezone(ZoneInfo(zone)).utcoffset() for day in days): zone for zone in ZONES
     }
     return sorted(found.values())
 
 
-def test_on_every_clock_a_daily_time_fires_once_for_each_date_of_three_years() -> None:
+def test_on_every_clock_a_daily_time_fires_once_for_each_date_of_a_year() -> None:
     first = datetime(2024, 1, 1, 12, tzinfo=UTC)
     for number, zone in enumerate(clocks(2024)):
         cron = f"{number % 60} {number % 4} * * *"
-        found = list(islice(Timetable(cron, None, zone).after(first), 3 * 365))
+        found = list(islice(Timetable(cron, None, zone).after(first), 366))
 
         dates = Counter(tick.astimezone(ZoneInfo(zone)).date() for tick in found)
         assert all(a < b for a, b in pairwise(found)), zone
         assert set(dates.values()) == {1}, zone
-        assert max(dates) - min(dates) == timedelta(days=3 * 365 - 1), zone
+        assert max(dates) - min(dates) == timedelta(days=365), zone
 
 
 # -- what the fields mean

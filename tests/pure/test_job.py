@@ -285,7 +285,7 @@ class WayOfAJob(RuleBasedStateMachine):
             assert row["attempt_count"] <= row["max_attempts"]
 
 
-WayOfAJob.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+WayOfAJob.TestCase.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.req("J-09", "I-14", "A-07")

@@ -228,7 +228,7 @@ def test_a_scarce_key_is_shared_by_weight() -> None:
 
 @given(st.data())
 @settings(deadline=None, max_examples=60)
-def test_whoever_may_run_is_served_in_the_end(data: st.DataObject) -> None:
+def test_every_lane_that_may_run_is_served_in_the_end(data: st.DataObject) -> None:
     """Any tenants, keys, rooms and limits: no lane with room is left out for ever."""
     names = data.draw(
         st.sets(
@@ -245,6 +245,8 @@ def test_whoever_may_run_is_served_in_the_end(data: st.DataObject) -> None:
         poured = allocate(lanes, limit, Capacity(limit, keys, cap, {}), at)
         at = poured.cursor
         missing -= poured.shares.keys()
+        if not missing:
+            break
         for each in lanes:
             if each.name in poured.shares:
                 # What comes next in this lane was enqueued later.
@@ -277,13 +279,13 @@ def windows(depths: Mapping[int, int], size: int, limit: int, count: int) -> Cou
 
 
 @pytest.mark.parametrize("limit", [1, 7, 40])
-@pytest.mark.parametrize("flooder", [0, 5, 19])
+@pytest.mark.parametrize("flooder", [0, 3, 7])
 def test_a_flood_does_not_hold_the_look_where_it_is(flooder: int, limit: int) -> None:
-    depths = dict.fromkeys(range(100), 1) | {flooder: 1_000_000}
+    depths = dict.fromkeys(range(40), 1) | {flooder: 1_000_000}
 
-    got = windows(depths, 20, limit, 200 * 20 // limit + 100)
+    got = windows(depths, 8, limit, 80 * 8 // limit + 40)
 
-    assert len(got) == 100
+    assert len(got) == 40
     assert min(got.values()) >= 2
 
 

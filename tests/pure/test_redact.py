@@ -554,7 +554,7 @@ PIECES = [
 
 
 def takes_linear_time(piece: str, size: int) -> bool:
-    """Whether twice the text takes about twice the time, on a machine that has others' work too."""
+    """Whether six times the text takes about six times the CPU time; a square takes 36 times."""
 
     def seconds(length: int) -> float:
         text = (piece * (length // len(piece) + 1))[:length]
@@ -564,23 +564,23 @@ def takes_linear_time(piece: str, size: int) -> bool:
 
     small = large = 9e9
     for turn in range(12):
-        small, large = min(small, seconds(size)), min(large, seconds(2 * size))
+        small, large = min(small, seconds(size)), min(large, seconds(6 * size))
         # One slow moment must not make a square look straight.
-        if turn >= 2 and large < 3 * small:
+        if turn >= 1 and large < 10 * small:
             return True
     return False
 
 
 @pytest.mark.req("D-11")
 @pytest.mark.parametrize("piece", PIECES, ids=ascii)
-def test_a_text_twice_as_long_takes_about_twice_the_time(piece: str) -> None:
-    assert takes_linear_time(piece, 25_000)
+def test_the_time_grows_with_the_length_of_the_text_and_not_with_its_square(piece: str) -> None:
+    assert takes_linear_time(piece, 4_000)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=6))
 def test_mixed_pieces_take_linear_time_too(pieces: list[str]) -> None:
-    assert takes_linear_time("".join(pieces), 15_000)
+    assert takes_linear_time("".join(pieces), 2_500)
 
 
 def test_the_measure_knows_a_square_when_it_sees_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -590,8 +590,8 @@ def test_the_measure_knows_a_square_when_it_sees_one(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(redacting, "FINDERS", (slow,))
 
-    assert takes_linear_time("c", 4_000)
-    assert not takes_linear_time("a", 4_000)
+    assert takes_linear_time("c", 1_000)
+    assert not takes_linear_time("a", 1_000)
 
 
 # -- documents

@@ -114,6 +114,19 @@ def test_an_empty_postgresql_is_not_touched_until_somebody_migrates(
     assert row == (None,)
 
 
+def test_postgresql_knows_that_new_tables_are_empty(empty_postgres_url: str) -> None:
+    store = open_store(empty_postgres_url, check=False)
+    store.migrate()
+    store.close()
+
+    with psycopg.connect(empty_postgres_url) as connection:
+        unknown = connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace"
+            " AND relkind = 'r' AND reltuples < 0"
+        ).fetchall()
+    assert unknown == []
+
+
 def test_an_empty_sqlite_file_migrates_itself(sqlite_url: str) -> None:
     store = open_store(sqlite_url)
 

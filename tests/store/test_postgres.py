@@ -453,7 +453,7 @@ def test_a_worker_whose_hands_are_full_takes_in_a_latecomer_that_was_announced(
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     wait_until(lambda: len(begun) == 2)
-    wait_until(lambda: worker._wants_capacity)
+    wait_until(lambda: worker._executor_pool.wants_capacity)
 
     late = hf.enqueue("wait", {}, org_id=OTHER_ORG)
     wait_until(lambda: late.id in [job_id for _, job_id, _ in list(worker._in_flight)])
@@ -477,8 +477,20 @@ def test_a_reader_sees_one_moment(shop: Holdfast) -> None:
     assert count_jobs(shop.store) == 2
 
 
+class SkippedTime:
+    """The module ``time``, in which a sleep is over at once."""
+
+    slept = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.slept
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+
+
 def test_a_reader_cannot_write(shop: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "RETRY_FOR_SECONDS", 0.0)
+    monkeypatch.setattr(postgres, "time", SkippedTime())
 
     with pytest.raises(StoreDown, match="ReadOnlySqlTransaction"):
         shop.store.read(lambda tx: tx.connection.execute("DELETE FROM holdfast.job"))  # type: ignore[attr-defined]
@@ -509,8 +521,8 @@ def test_an_address_that_cannot_be_read_is_refused_without_being_repeated(addres
 def test_a_server_that_is_away_is_named_without_its_password(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "RETRY_FOR_SECONDS", 0.0)
-    monkeypatch.setattr(postgres, "GET_CONNECTION_SECONDS", 0.2)
+    clock = SkippedTime()
+    monkeypatch.setattr(postgres, "time", clock)
     store = PostgresStore(address.format(port=1), FakeClock())
 
     with pytest.raises(StoreDown, match="server") as caught:
@@ -519,6 +531,7 @@ def test_a_server_that_is_away_is_named_without_its_password(
         store.migrate()
     store.close()
 
+    assert clock.slept > 10, "it tried again for a while"
     assert "hunter2" not in str(caught.value) + store.url
     assert re.search("127.0.0.1:1/name", store.url)
 

@@ -24,6 +24,7 @@ from holdfast.engine.settle import settle
 from holdfast.errors import ConfigError, ForkedStore, RuleBroken, StoreBusy, StoreDown
 from holdfast.store import Store, open_store, sqlite
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite_tx import begin
 from tests.conftest import COMPONENTS
 from tests.store.child import forks, in_child
 from tests.store.hand import insert
@@ -485,3 +486,14 @@ def test_a_settled_group_is_one_commit(sqlite_url: str) -> None:
         settle(hf.store, [(job, Completed()) for job in jobs], actor=SYSTEM)
 
         assert seen == ["COMMIT"]
+
+
+def test_a_write_begins_although_the_last_one_was_ended_after_its_begin(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "work.db", isolation_level=None)) as connection:
+        begin(connection)
+        connection.execute("CREATE TABLE lost (id integer)")
+
+        begin(connection)
+
+        assert connection.in_transaction
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)

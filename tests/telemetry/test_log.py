@@ -23,6 +23,7 @@ import pytest
 from holdfast import Context, Holdfast, State
 from holdfast.telemetry import log
 from holdfast.telemetry.log_line import TextFormatter
+from tests.acceptance.processes import Command
 from tests.story import ORG, PROJECT
 from tests.telemetry import loud_app
 from tests.telemetry.loud_app import CANARY, SECRET
@@ -314,32 +315,39 @@ def test_a_parent_of_workers_says_lines_of_json_and_tells_of_who_died_with_a_chi
     hf.close()
 
 
+WORKER, DISPATCHER, RUN = ["worker"], ["schedules", "dispatch"], ["run", "any", "--cron"]
+
+
 @pytest.mark.parametrize(
-    ("source", "code", "event", "says"),
+    ("source", "commands", "event", "says"),
     [
-        ("", 1, "process.refused", "has no 'hf'"),
-        (f"raise ValueError('{CANARY}')", 1, "process.died", "ValueError"),
-        ("hf = 7", 1, "process.refused", "not a Holdfast"),
+        ("", [RUN], "process.refused", "has no 'hf'"),
+        (
+            f"raise ValueError('{CANARY}')",
+            [WORKER, DISPATCHER, RUN],
+            "process.died",
+            "ValueError",
+        ),
+        ("hf = 7", [WORKER], "process.refused", "not a Holdfast"),
     ],
 )
 def test_a_worker_that_cannot_start_says_so_in_one_line(
-    sqlite_url: str, tmp_path: Path, source: str, code: int, event: str, says: str
+    sqlite_url: str, tmp_path: Path, source: str, commands: list[list[str]], event: str, says: str
 ) -> None:
     (tmp_path / "broken_app.py").write_text(source)
-
     path = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    for command in (["worker"], ["schedules", "dispatch"], ["run", "any", "--cron"]):
+    for command in commands:
         worker = holdfast(sqlite_url, *command, app="broken_app", **path)
         _, err = worker.communicate(timeout=60)
 
         (line,) = lines(err)
-        assert (worker.returncode, line["event"]) == (code, event)
+        assert (worker.returncode, line["event"]) == (1, event)
         assert says in json.dumps(line)
         assert CANARY not in err
 
 
 def test_an_application_that_configures_logging_does_not_silence_the_worker(
-    sqlite_url: str, tmp_path: Path
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = (
         "import logging.config\n"
@@ -348,25 +356,26 @@ def test_an_application_that_configures_logging_does_not_silence_the_worker(
         "logging.config.dictConfig({'version': 1, 'root': {'handlers': []}})\n"
     )
     (tmp_path / "configured_app.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
 
-    worker = holdfast(
-        sqlite_url, "worker", "--until-idle", app="configured_app",
-        PYTHONPATH=f"{tmp_path}:{ROOT}",
-    )  # fmt: skip
-    _, err = worker.communicate(timeout=60)
+    _, err = Command("--app", "configured_app", "worker", "--until-idle").wait()
 
     assert [line["event"] for line in lines(err)] == [
         "worker.started", "worker.draining", "worker.stopped",
     ]  # fmt: skip
 
 
-def test_the_level_of_the_log_is_a_setting_and_an_option(sqlite_url: str, tmp_path: Path) -> None:
+def test_the_level_of_the_log_is_a_setting_and_an_option(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "quiet_app.py").write_text("from holdfast import Holdfast\nhf = Holdfast()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    env = {"HOLDFAST_LOG_LEVEL": "warning", "HOLDFAST_DB": sqlite_url}
 
     def said(*options: str) -> list[str]:
-        env = {"HOLDFAST_LOG_LEVEL": "warning", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-        worker = holdfast(sqlite_url, "worker", "--until-idle", *options, app="quiet_app", **env)
-        _, err = worker.communicate(timeout=60)
+        worker = Command("--app", "quiet_app", "worker", "--until-idle", *options, env=env)
+        _, err = worker.wait()
+        assert worker.returncode == 0
         return [line["event"] for line in lines(err)]
 
     assert said() == []

@@ -9,6 +9,8 @@ import inspect
 import re
 from typing import Any
 
+import holdfast
+from holdfast.job_lookup import JobLookup
 from reference_pages.page import Page, code, introduction, paragraphs
 from reference_pages.settings import attribute_docs
 from reference_pages.source import DISTRIBUTIONS
@@ -82,9 +84,15 @@ def _add_class(page: Page, where: str, name: str, value: type) -> None:
         _add_fields(page, value)
     elif not issubclass(value, BaseException):
         page.add(signature(name, value))
-    for inner, found in vars(value).items():
+    for inner, found in _members(value).items():
         if not inner.startswith("_") and _is_method(found):
             _add_method(page, where, name, inner, found)
+
+
+def _members(value: Any) -> dict[str, Any]:
+    """What a class defines; for Holdfast also its part that reads jobs."""
+    parts = (JobLookup,) if value is holdfast.Holdfast else ()
+    return {**{name: one for kind in parts for name, one in vars(kind).items()}, **vars(value)}
 
 
 def _add_fields(page: Page, value: Any) -> None:

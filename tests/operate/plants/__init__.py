@@ -1,4 +1,4 @@
-"""Every violation that is planted into a full store, one at a time."""
+"""Every violation that is planted into a full store."""
 
 from __future__ import annotations
 
