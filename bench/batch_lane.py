@@ -36,8 +36,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from holdfast import Holdfast, Settings
 from holdfast.config import RunSettings
+from holdfast.config.extensions import installed
 from holdfast.engine.bounded_run import perform_run
 from holdfast.engine.run_log import Trigger, TriggerKind
+from holdfast.extension import components_of
 from holdfast.store import open_store
 from holdfast.store.query import Statement
 from holdfast_llm import Item, Reply, Request
@@ -55,6 +57,7 @@ SCHEMA = {
 }
 WORDS = ("kind words " * 300)[:3_000]
 GROUP = 500
+COMPONENTS = components_of(installed().values())
 
 
 class Rewrite:
@@ -368,7 +371,7 @@ def databases(kind: str) -> Iterator[Any]:
     def fresh(name: str) -> str:
         with psycopg.connect(server.dsn(), autocommit=True) as admin:
             admin.execute(f"CREATE DATABASE {name}")
-        store = open_store(server.dsn(name), check=False)
+        store = open_store(server.dsn(name), check=False, components=COMPONENTS)
         store.migrate()
         store.close()
         return server.dsn(name)

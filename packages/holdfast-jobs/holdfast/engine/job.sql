@@ -181,7 +181,8 @@ RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.ac
 
 -- claim_oldest :many — crosses tenants: the oldest jobs of each queue, in the order of the queues
 -- The conditions of queued and not deferred jobs are written as in the index job_oldest. SQLite has
--- no LATERAL: it looks up the oldest jobs of each queue by their keys.
+-- no LATERAL: it looks up the oldest jobs of each queue by the primary key. With a further column it
+-- would evaluate the subquery again for each row: 500 jobs took 230 ms instead of 20.
 WITH keys AS MATERIALIZED (
     SELECT limit_key, room FROM {rows keys: limit_key text, room integer}
 ),
@@ -197,8 +198,8 @@ waiting AS MATERIALIZED (
     FROM queues
     {only postgres}CROSS JOIN LATERAL ({end}
     {only sqlite}CROSS JOIN holdfast.job AS found
-        ON (found.org_id, found.id, found.limit_key, found.created_at) IN ({end}
-        SELECT oldest.org_id, oldest.id, oldest.limit_key, oldest.created_at FROM (
+        ON (found.org_id, found.id) IN ({end}
+        SELECT oldest.org_id, oldest.id{only postgres}, oldest.limit_key, oldest.created_at{end} FROM (
             SELECT * FROM (
                 SELECT org_id, id, limit_key, created_at
                 FROM holdfast.job AS job

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import chain, count
 from typing import Any
 
@@ -41,25 +42,43 @@ _CLOSING = frozenset(
 
 def echo_name(schema: Mapping[str, Any] | None) -> str:
     """The name of the echo property: a word that does not occur in the schema."""
-    said = json.dumps(PLAIN if schema is None else schema)
-    numbered = (f"{ECHO}{number}" for number in count(2))
-    return next(name for name in chain([ECHO], numbered) if f'"{name}"' not in said)
+    return _echo_name(_text(schema))
 
 
 def has_place(schema: Mapping[str, Any] | None) -> bool:
     """Whether an answer is an object whose schema can carry an echo."""
-    if schema is None:
-        return False
-    try:
-        schema_with(schema, echo_name(schema))
-    except SchemaInvalid:
-        return False
-    return True
+    return schema is not None and isinstance(_schema_with(_text(schema)), dict)
 
 
-def schema_with(schema: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
+def schema_with_echo(schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """The schema with the echo as a required property. Raises SchemaInvalid if it has no place."""
-    root = _root(PLAIN if schema is None else schema)
+    found = _schema_with(_text(schema))
+    if isinstance(found, SchemaInvalid):
+        raise found
+    return found
+
+
+# Items of a batch have few schemas. Their text identifies them: applications may change a dict.
+def _text(schema: Mapping[str, Any] | None) -> str:
+    return json.dumps(PLAIN if schema is None else schema)
+
+
+@lru_cache(maxsize=256)
+def _echo_name(schema: str) -> str:
+    numbered = (f"{ECHO}{number}" for number in count(2))
+    return next(name for name in chain([ECHO], numbered) if f'"{name}"' not in schema)
+
+
+@lru_cache(maxsize=256)
+def _schema_with(schema: str) -> dict[str, Any] | SchemaInvalid:
+    try:
+        return _add_echo(json.loads(schema), _echo_name(schema))
+    except SchemaInvalid as exc:
+        return exc.with_traceback(None)
+
+
+def _add_echo(schema: Mapping[str, Any], name: str) -> dict[str, Any]:
+    root = _root(schema)
     kind = root.get("type", "object" if "properties" in root else None)
     if kind != "object":
         raise SchemaInvalid(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.document import BadDocument, canonical
 from holdfast.errors import SchemaInvalid
-from holdfast_llm.provider.echo import TEXT, echo_name, schema_with
+from holdfast_llm.provider.echo import TEXT, echo_name, schema_with_echo
 
 # More than any model generates, and small enough that sums of reserves do not overflow.
 MOST_TOKENS = 10_000_000
@@ -79,12 +79,19 @@ class Request:
             said = f'Put your answer into "{TEXT}". {said}'
         # The echo must not cut off an answer that would fit without it.
         room = WRAPPED_TOKENS if self.schema is None else ECHO_TOKENS
-        return replace(
-            self,
+        return self._with(
             inputs=(*self.inputs, said),
-            schema=schema_with(self.schema, name),
+            schema=schema_with_echo(self.schema),
             max_output_tokens=min(self.max_output_tokens + room, MOST_TOKENS),
         )
+
+    def _with(self, **changes: Any) -> Request:
+        """A copy with *changes* that need no validation: 2 us instead of 20, for every item."""
+        found = object.__new__(type(self))
+        for name in self.__dataclass_fields__:
+            value = changes[name] if name in changes else getattr(self, name)
+            object.__setattr__(found, name, value)
+        return found
 
     @property
     def input_tokens(self) -> int:
@@ -105,6 +112,8 @@ def _is_text(value: object) -> bool:
 def _is_object(value: object) -> bool:
     if not isinstance(value, Mapping):
         return False
+    if not value:
+        return True
     try:
         canonical(dict(value))
     except (BadDocument, TypeError):

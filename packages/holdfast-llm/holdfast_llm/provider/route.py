@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 
@@ -85,13 +86,17 @@ class Route:
     @property
     def group_key(self) -> str:
         """A key that is equal for requests that may share a batch."""
-        parts = (str(getattr(self, name)) for name in GROUP)
-        return "|".join(part.replace("\\", "\\\\").replace("|", "\\|") for part in parts)
+        return _join(tuple([str(getattr(self, name)) for name in GROUP]))
 
     @property
     def max_attempts(self) -> int | None:
         """The number of attempts that the route allows, the first included."""
         return None if self.max_retries is None else self.max_retries + 1
+
+
+@lru_cache(maxsize=1024)
+def _join(parts: tuple[str, ...]) -> str:
+    return "|".join(part.replace("\\", "\\\\").replace("|", "\\|") for part in parts)
 
 
 def _check(name: str, value: object) -> None:

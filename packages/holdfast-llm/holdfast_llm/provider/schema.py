@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from holdfast.errors import SchemaInvalid
@@ -10,10 +12,20 @@ from holdfast.errors import SchemaInvalid
 MAX_DEPTH = 32
 
 
-def is_strict(schema: Any) -> bool:
+def is_strict(schema: Mapping[str, Any]) -> bool:
     """Whether OpenAI can enforce a schema: every object closed, every property required."""
+    return _is_strict_text(json.dumps(schema))
+
+
+# Items of a batch have few schemas. Their text identifies them: applications may change a dict.
+@lru_cache(maxsize=256)
+def _is_strict_text(schema: str) -> bool:
+    return _is_strict(json.loads(schema))
+
+
+def _is_strict(schema: Any) -> bool:
     if isinstance(schema, list):
-        return all(map(is_strict, schema))
+        return all(map(_is_strict, schema))
     if not isinstance(schema, Mapping):
         return True
     properties = schema.get("properties")
@@ -22,12 +34,12 @@ def is_strict(schema: Any) -> bool:
             return False
         if set(properties) != set(schema.get("required", ())):
             return False
-        if not all(map(is_strict, properties.values())):
+        if not all(map(_is_strict, properties.values())):
             return False
     inner = (schema.get(name) for name in ("items", "anyOf"))
     defined = (schema.get(name) for name in ("$defs", "definitions"))
-    return all(map(is_strict, inner)) and all(
-        all(map(is_strict, found.values())) for found in defined if isinstance(found, Mapping)
+    return all(map(_is_strict, inner)) and all(
+        all(map(_is_strict, found.values())) for found in defined if isinstance(found, Mapping)
     )
 
 
