@@ -227,7 +227,9 @@ def check_runs(world: World, rows: list[Row], end: datetime) -> None:
     # as missed; only the newest may still be open.
     assert outcomes["missed"] <= world.deaths
     assert outcomes["taken"] <= 1
-    assert all("never begun" in row["detail"] for row in rows if row["outcome"] == "missed")
+    assert all(
+        "before the run started" in row["detail"] for row in rows if row["outcome"] == "missed"
+    )
 
     ledger = {row["run_id"]: row for row in look(store, "SELECT * FROM holdfast.worker_run")}
     by_tick = Counter(row["tick"] for row in ledger.values())

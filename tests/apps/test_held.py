@@ -217,7 +217,7 @@ def test_the_doctor_and_the_metrics_tell_of_held_rewrites(court: Court) -> None:
     court.clock.advance(hours=25)
 
     seen = examine(operator.context, Limits())
-    (found,) = [one for one in seen if "held for a person" in str(one)]
+    (found,) = [one for one in seen if "held for review" in str(one)]
     assert "rewrite held list" in str(found.remedy)
     said = generate_latest(metrics.registry).decode()
     assert 'holdfast_rewrites_held{reason="disagreement"} 1.0' in said

@@ -134,7 +134,7 @@ def test_data_that_says_something_else_is_refused(document: dict[str, Any]) -> N
 
 
 def test_data_that_is_no_toml_is_refused() -> None:
-    with pytest.raises(BadLexicon, match="no TOML"):
+    with pytest.raises(BadLexicon, match="not valid TOML"):
         Lexicon.read("version = ", locale="xx")
 
 

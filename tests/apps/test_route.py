@@ -165,7 +165,10 @@ def test_an_address_is_named_where_it_is_not_the_usual_one() -> None:
     ("rows", "says"),
     [
         ((), "there is none: add [[rewrite.routes]]"),
-        ((replace(LARGE, adapter_kind="carrier_pigeon"),), "route 1 cannot speak to 'openai'"),
+        (
+            (replace(LARGE, adapter_kind="carrier_pigeon"),),
+            "route 1 cannot be used with provider 'openai'",
+        ),
         ((replace(LARGE, prompt_version="v9"),), "names prompt_version 'v9'; there is: v1"),
         ((replace(LARGE, target_locales=("xq",)),), "names 'xq', which is no language"),
         ((LARGE, replace(SMALL, surfaces=("direct_message",))), "route 2 is never chosen: route 1"),

@@ -78,7 +78,7 @@ PLANTED: list[tuple[str, str, str]] = [
             f"UPDATE holdfast.rewrite_request SET sender_user_id = '{STRANGER}'"
             " WHERE rewrite_request_id = :id"
         ),
-        "it names others than its request",
+        "its columns differ from its request",
     ),
     (
         "I39",
@@ -86,7 +86,7 @@ PLANTED: list[tuple[str, str, str]] = [
             "UPDATE holdfast.rewrite_request SET target_locale = 'es', lane = 'cross_language'"
             " WHERE rewrite_request_id = :id"
         ),
-        "it names others than its request",
+        "its columns differ from its request",
     ),
 ]
 
@@ -140,7 +140,7 @@ def test_an_end_that_the_orchestrator_did_not_report_is_named(stage: Stage) -> N
     stage.answer()
     stage.clock.advance(hours=2)
 
-    assert found(stage) == {"I40": ["it has ended, and the orchestrator has not said so"]}
+    assert found(stage) == {"I40": ["it has ended, but the orchestrator has not finished it"]}
 
 
 @pytest.mark.req("X-02")

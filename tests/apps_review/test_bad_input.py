@@ -91,7 +91,7 @@ def test_where_the_repositories_are_not_the_worker_looks(office: Office) -> None
 
 def test_whom_no_channel_reaches_is_refused_where_they_are_named(office: Office) -> None:
     wrong: tuple[tuple[dict[str, Any], str, str], ...] = (
-        ({"channel": "pigeon"}, "recipients[1].channel", "no channel"),
+        ({"channel": "pigeon"}, "recipients[1].channel", "not a declared channel"),
         ({"address": "ann"}, "recipients[1]", "one e-mail address"),
         ({"address": "Ann <ann@example.org>"}, "recipients[1]", "one e-mail address"),
         ({"address": "a@example.org, b@example.org"}, "recipients[1]", "one e-mail address"),
@@ -116,7 +116,7 @@ def test_a_known_key_is_answered_whatever_became_of_its_channel(office: Office) 
 
 def test_what_is_no_patch_is_not_kept(office: Office) -> None:
     for patch, says in (
-        (b"no patch", "no patch that can be read"),
+        (b"no patch", "not a valid patch"),
         (b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n", "see line"),
         (b"--- a/x\n+++ b/../../etc/x\n@@ -1 +1 @@\n-a\n+b\n", "see line"),
         (b"+" * 50 * 1024 * 1024, "larger than what is reviewed"),
@@ -145,7 +145,7 @@ def test_a_patch_is_stored_only_for_a_review_that_is_made(office: Office) -> Non
     again = office.submit(source=posted)
     broken = office.submit(source=Source.posted(b"no patch"))
     same = office.submit(1, "k2", source=Source.posted(PATCH.replace(b"-a", b"-c")))
-    with pytest.raises(InvalidReview, match="rerun is meant"):
+    with pytest.raises(InvalidReview, match="pass rerun"):
         office.submit(2, "k3", source=posted)
 
     assert {one.review.review_id for one in (again, broken, same)} == {first.review.review_id}

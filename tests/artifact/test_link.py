@@ -246,7 +246,7 @@ def test_a_presigned_address_serves_the_bytes_as_an_attachment(on_s3: Holdfast) 
 def test_a_folder_has_no_addresses(hf: Holdfast) -> None:
     artifact = put(hf)
 
-    with pytest.raises(ConfigError, match="Use a link instead"):
+    with pytest.raises(ConfigError, match="Use a download link instead"):
         hf.artifacts.presigned_url(artifact.id, org_id=ORG, actor="user:42")
 
 

@@ -86,8 +86,8 @@ def test_a_key_of_nobody_finds_nothing(key: str) -> None:
     ("route", "says"),
     [
         (Route("nobody", "openai_chat", "m"), r"add \[providers.nobody\] to holdfast.toml"),
-        (Route("openai", "no_such", "m"), "adapter 'no_such', which does not exist"),
-        (Route("openai", "openai_chat", "m", "https://evil.example.com/v1"), "another address"),
+        (Route("openai", "no_such", "m"), "unknown adapter 'no_such'"),
+        (Route("openai", "openai_chat", "m", "https://evil.example.com/v1"), "another base URL"),
         (Route("gemini", "gemini_generate", "m"), "set the variable GEMINI_API_KEY"),
     ],
 )

@@ -156,7 +156,7 @@ def test_a_caller_that_names_a_provider_says_everything_itself(hf: Holdfast) -> 
         ({"base_url": "https://evil.example"}, "another base_url than providers.openai.base_url"),
         (
             {"provider": "anthropic", "adapter_kind": "openai_responses", "model": "m"},
-            "speaks openai_responses to 'anthropic', whose address takes anthropic_messages",
+            "adapter openai_responses with 'anthropic', whose base_url requires anthropic_messages",
         ),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_route_that_leads_nowhere_is_refused_at_the_edge(
 def test_a_job_type_without_a_route_asks_every_caller_for_one(hf: Holdfast) -> None:
     declare(hf, None)
 
-    with pytest.raises(InvalidJob, match="the job type declares no route of its own"):
+    with pytest.raises(InvalidJob, match="the job type declares no route"):
         enqueue(hf)
     assert enqueue(hf, routing_decision=ROUTE.decision).created
 

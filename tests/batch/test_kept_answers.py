@@ -356,7 +356,7 @@ def test_the_command_counts_first_and_then_accepts(
     done = CliRunner().invoke(cli.batches, given)
     wrong = CliRunner().invoke(cli.batches, ["accept", "--where", "colour=red", "--reason", "x"])
 
-    assert "2 answers would be shown" in counted.output, counted.output
+    assert "2 answers would be passed" in counted.output, counted.output
     assert "2 of 2 answers have an outcome now" in done.output, done.output
     assert wrong.exit_code == 2
     assert "batch=…" in wrong.output

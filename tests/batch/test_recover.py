@@ -705,7 +705,7 @@ def test_a_name_that_another_batch_has_is_not_adopted_and_the_try_leaves_nothing
     (other,) = [row["provider_batch_id"] for row in out.batches if row["state"] == "submitted"]
     decided: list[Tx] = []
 
-    with pytest.raises(Conflict, match="another batch of ours has that name"):
+    with pytest.raises(Conflict, match="another Holdfast batch has that provider batch id"):
         out.service().recovery.adopt_quarantined(
             batch_id, other, actor=SYSTEM, decided=decided.append
         )

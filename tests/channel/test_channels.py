@@ -99,7 +99,7 @@ def test_a_credential_file_goes_before_the_variable(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("two\nlines")
     channels = configured(**{**RESEND, "credential_file": str(tmp_path / "key")})
 
-    with pytest.raises(ConfigError, match=r"the file of channels\.one holds is no credential"):
+    with pytest.raises(ConfigError, match=r"the file of channels\.one is not a valid credential"):
         channels.require("one")
 
 

@@ -226,7 +226,7 @@ def test_a_declaration_that_cannot_work_is_refused(hf: Holdfast) -> None:
         hf.job("twice.declared")(lambda job, payload: None)
     with pytest.raises(ConfigError, match="two arguments"):
         hf.job("too.few")(lambda job: None)
-    with pytest.raises(ConfigError, match="at least 1"):
+    with pytest.raises(ConfigError, match="from 1 to 100"):
         hf.job("no.attempt", max_attempts=0)(lambda job, payload: None)
     with pytest.raises(ConfigError, match="longer than zero"):
         hf.job("no.time", timeout=0)(lambda job, payload: None)

@@ -213,7 +213,7 @@ def test_the_same_declaration_twice_is_one_and_another_is_an_error(hf: Holdfast)
         ("general", {}, "built in"),
         ("Report", {}, "lower-case word"),
         ("report", {"queue": "exports"}, "must look like"),
-        ("report", {"queue": "q:deadletter"}, "no category routes"),
+        ("report", {"queue": "q:deadletter"}, "is reserved"),
         ("report", {"queue": "q:critical"}, "slo="),
         ("report", {"max_attempts": 0}, "max_attempts"),
         ("report", {"max_attempts": 101}, "max_attempts"),

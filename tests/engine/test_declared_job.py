@@ -117,7 +117,7 @@ WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "unknown": (("a",), {"subject": "x"}, "subject: is not an argument of send"),
     "wrong type": (("a",), {"copies": "two"}, "copies: must be int, not str"),
     "a flag is no number": (("a",), {"copies": True}, "copies: must be int, not bool"),
-    "twice": (("a",), {"to": "b"}, "to: is given twice"),
+    "twice": (("a",), {"to": "b"}, "to: is passed twice"),
     "too many": (("a", "b"), {}, "takes 1 by position, not 2"),
     "one of": (("a",), {"mode": "soon"}, "mode: must be one of 'now', 'later'"),
     "nested": (("a",), {"line": {"article": "x", "price": "1"}}, "line.article: is no UUID"),

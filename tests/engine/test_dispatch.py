@@ -688,7 +688,7 @@ def test_a_dispatcher_that_dies_before_the_run_begins_leaves_a_tick_that_says_so
     assert dispatch_once(hf) == PassCounts.counting(ran=1)
     assert outcomes(inner, "sweeping") == [("missed", 1), ("ran", 1)]
     (skipped,) = [event for event in told if isinstance(event, ScheduleSkipped)]
-    assert "never begun" in skipped.reason
+    assert "before the run started" in skipped.reason
 
 
 def test_a_run_that_is_not_known_here_is_held_for_who_knows_it(

@@ -118,7 +118,7 @@ def test_a_second_pause_and_a_second_resume_change_nothing_and_say_so(work: Hold
 def test_a_reason_that_says_nothing_or_cannot_be_shown_is_refused(
     work: Holdfast, verb: str, reason: str
 ) -> None:
-    with pytest.raises(ConfigError, match="Say why"):
+    with pytest.raises(ConfigError, match="The reason must"):
         getattr(work.queues, verb)(QUEUE, reason=reason, actor=OPERATOR)
 
     assert actions(work) == []
@@ -238,7 +238,9 @@ def test_what_code_and_file_declare_is_written_when_a_worker_starts(
 
 
 def test_a_limit_that_queues_do_not_have_is_refused_with_those_they_have(work: Holdfast) -> None:
-    with pytest.raises(ConfigError, match=r"'q:mine' has no 'max_run'; it may have: weight, max_"):
+    with pytest.raises(
+        ConfigError, match=r"'q:mine' has no setting 'max_run'. Settings: weight, max_"
+    ):
         work.queue("q:mine", max_run=3)  # type: ignore[call-arg]
 
 

@@ -127,7 +127,7 @@ def test_get_leaves_no_file_that_does_not_match(
     done = run("artifacts", "get", artifact.id, "--to", str(target), db=url)
 
     assert done.code == 1
-    assert "not those that were stored" in done.err
+    assert "does not match its stored checksum" in done.err
     assert not target.exists()
 
 

@@ -103,7 +103,7 @@ def test_an_audit_that_was_tampered_with_exits_with_one(run: Run, url: str, hf: 
     sound = run("audit", "verify", db=url)
     assert (sound.code, sound.out) == (
         0,
-        "the audit is as it was sealed (seals 2, sealed 9, unsealed 0)\n",
+        "the audit matches its seals (seals 2, sealed 9, unsealed 0)\n",
     )
 
     plant(hf, "UPDATE holdfast.job_event SET attempt = 7 WHERE id = 1")
@@ -112,7 +112,7 @@ def test_an_audit_that_was_tampered_with_exits_with_one(run: Run, url: str, hf: 
     assert found.code == 1
     assert "seal 1: event 1 was edited or inserted" in found.out
     assert "seal 1 event number 1: the event was edited or deleted" in found.out
-    assert found.out.splitlines()[-1].startswith("2 places are not as sealed (")
+    assert found.out.splitlines()[-1].startswith("2 differences from the sealed audit (")
     assert run("audit", "verify", "--org", OTHER_ORG, db=url).code == 0
     told = run("audit", "verify", "--json", db=url)
     assert (told.code, told.json["tampered"], len(told.json["problems"])) == (1, 2, 2)
@@ -131,7 +131,7 @@ def test_a_kept_head_tells_a_chain_that_was_cut(run: Run, url: str, hf: Holdfast
     assert run("audit", "verify", "--anchor", anchor, db=url).code == 0
     ran = run("audit", "verify", "--anchor", anchor.replace(":1:", ":2:"), db=url)
     assert ran.code == 1
-    assert "the chain was cut" in ran.out
+    assert "the chain was truncated" in ran.out
 
 
 def test_an_export_is_written_once_and_checked_without_the_database(
@@ -154,7 +154,7 @@ def test_an_export_is_written_once_and_checked_without_the_database(
 
     # Somewhere else, where there is no such database.
     checked = run("audit", "verify", "--file", str(target), db="sqlite:////nowhere/work.db")
-    assert (checked.code, checked.out) == (0, f"the audit is as it was sealed (file {target})\n")
+    assert (checked.code, checked.out) == (0, f"the audit matches its seals (file {target})\n")
     target.write_text(target.read_text().replace('"actor_id":"42"', '"actor_id":"43"'))
     forged = run("audit", "verify", "--file", str(target), db="sqlite:////nowhere/work.db")
     assert forged.code == 1

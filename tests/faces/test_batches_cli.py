@@ -142,7 +142,7 @@ def test_a_cancel_without_a_credential_says_so(
     done = batches(run, url, "cancel", batch["id"], "--reason", "wrong prompt")
 
     assert done.code == 0
-    assert "There is no credential for openai here" in done.err
+    assert "No credential for openai here" in done.err
 
 
 def test_a_submitter_without_its_account_fails_and_says_what_is_missing(
@@ -268,7 +268,7 @@ def test_a_quarantined_batch_is_adopted_by_its_name_and_collected(
     batches(run, url, "collect", "--cron")
 
     assert unnamed.code == 1
-    assert "say what it is called at the provider" in unnamed.err
+    assert "pass the provider's batch id" in unnamed.err
     assert (adopted.code, adopted.json["state"]) == (0, "submitted")
     assert [row["state"] for row in look(at, "SELECT state FROM holdfast.job")] == ["completed"]
     assert provider.double_paid() == {}
@@ -301,7 +301,7 @@ def test_a_batch_of_another_name_is_not_adopted(
     )
 
     assert (taken.code, absent.code) == (1, 1)
-    assert "the provider's batch is another one" in taken.err
+    assert "the provider's batch belongs to another Holdfast batch" in taken.err
     assert "the provider does not show such a batch (not_found)" in absent.err
     states = look(at, "SELECT state FROM holdfast.provider_batch ORDER BY state")
     assert [found["state"] for found in states] == ["quarantined", "submitted"]
@@ -333,7 +333,7 @@ def test_what_is_not_in_quarantine_is_neither_adopted_nor_released(
     released = batches(run, url, "release", row["id"], "--reason", "x")
 
     assert (adopted.code, released.code) == (1, 1)
-    assert "only one in quarantine is adopted" in adopted.err
+    assert "only a quarantined batch can be adopted" in adopted.err
     assert [found["state"] for found in look(at, "SELECT state FROM holdfast.job")] == [
         "batch_submitted"
     ]

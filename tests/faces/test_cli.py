@@ -100,7 +100,7 @@ def test_enqueue_prints_the_job_and_a_second_time_that_it_was_there(run: Run, ur
 
     assert first.code == second.code == 0
     assert first.out.endswith("  enqueued\n")
-    assert second.out.endswith("  was there already\n")
+    assert second.out.endswith("  already exists\n")
     assert first.out.split()[0] == second.out.split()[0]
 
 
@@ -145,7 +145,7 @@ def test_enqueue_warns_when_the_earlier_job_under_the_key_differs(run: Run, url:
     done = run("enqueue", "greet", '{"name": "Bo"}', "--org", ORG, "--key", "once", db=url, app=APP)
 
     assert done.code == 0
-    assert done.err == "The earlier job has another payload; it is left as it is.\n"
+    assert done.err == "A job with this key and another payload exists; it was not changed.\n"
 
 
 def test_enqueue_reads_the_payload_from_standard_input(sqlite_url: str) -> None:
@@ -228,7 +228,7 @@ def test_a_prefix_of_several_ids_lists_them_and_an_unknown_one_is_not_found(
 
     assert several.code == 2
     assert all(job_id in several.err for job_id in ids)
-    assert (unknown.code, "begins with 0fff0fff" in unknown.err) == (3, True)
+    assert (unknown.code, "starts with 0fff0fff" in unknown.err) == (3, True)
 
 
 def test_a_job_that_completes_at_its_first_attempt_has_one_attempt(run: Run, url: str) -> None:
@@ -329,15 +329,19 @@ def test_count_tells_problems_from_replays(run: Run, hf: Holdfast, url: str) -> 
         (["enqueue", "greet", "{", "--org", ORG], 1, "payload: is not JSON"),
         (["enqueue", "greet", "[]", "--org", ORG], 1, "payload: must be an object, not list"),
         (["enqueue", "greet", "{}", "--org", "acme"], 1, "org_id: must be a UUID"),
-        (["enqueue", "greet", '{"password": "x1"}', "--org", ORG], 1, "shaped like a secret"),
+        (["enqueue", "greet", '{"password": "x1"}', "--org", ORG], 1, "looks like a secret"),
         (["enqueue", "greet", "{}", "--org", ORG, "--queue", "x"], 1, "queue: must look like"),
         (["enqueue", "nothing", "{}", "--org", ORG], 3, "No job type 'nothing' is registered."),
         (["enqueue", "greet", "{}", "--org", ORG, "--priority", "x"], 2, "Invalid value"),
-        (["jobs", "show", "41"], 2, "must be an id, or at least 4 characters"),
+        (["jobs", "show", "41"], 2, "must be an id, or a prefix of at least 4 characters"),
         (["jobs", "show", NOBODY], 3, f"Job {NOBODY} not found."),
         (["jobs", "cancel", NOBODY, "--reason", "x"], 3, f"Job {NOBODY} not found."),
         (["jobs", "list", "--limit", "0"], 2, "Invalid value"),
-        (["jobs", "list", "--org", "acme"], 2, "must be an id, or at least 4 characters"),
+        (
+            ["jobs", "list", "--org", "acme"],
+            2,
+            "must be an id, or a prefix of at least 4 characters",
+        ),
         (["jobs", "list", "--state", "running"], 2, "Invalid value"),
         (["worker", "--concurrency", "0"], 2, "Invalid value"),
         (["dance"], 2, "No such command 'dance'"),
@@ -357,7 +361,7 @@ def test_bad_input_gets_one_clear_sentence_and_an_exit_code(
 @pytest.mark.parametrize(
     ("app", "says"),
     [
-        (None, "Which jobs?"),
+        (None, "No application given."),
         ("no.such.module:hf", "no module named 'no' from here"),
         ("tests.faces.app:nothing", "has no 'nothing'"),
         ("tests.faces.app:greet", "is a DeclaredJob, not a Holdfast"),

@@ -41,7 +41,7 @@ def test_every_setting_that_cannot_be_used_has_a_line_and_none_acts_on_a_termina
     done = run("config", "show")
 
     first, *listed = done.err.splitlines()
-    assert (done.code, first) == (1, "holdfast: The settings cannot be used:")
+    assert (done.code, first) == (1, "holdfast: Invalid settings:")
     assert [line.split(": ")[0] for line in listed] == ["  holdfast.toml:1", "  holdfast.toml:2"]
     assert "\x1b" not in done.err
 

@@ -72,10 +72,10 @@ def test_what_has_no_price_is_told_and_never_taken_for_free(
 
     done = run("costs", "--since", "2026-01-05", db=url)
 
-    assert "1 calls have no price and are not in the cost: add [[prices]]" in done.out
+    assert "1 calls have no price and are not included in the cost: add [[prices]]" in done.out
     assert "1 calls were never answered and may have been billed." in done.out
-    assert "What is not known may have cost up to 0.50 more." in done.out
-    assert "0 of 2 calls have a price in both modes" in done.out
+    assert "Calls of unknown cost may have cost up to 0.50 USD more." in done.out
+    assert "cover 0 of 2 calls" in done.out
     (strange,) = (line for line in done.out.splitlines() if "strange" in line)
     assert strange.split()[-3:] == ["unknown", "-", "-"]
     as_json = run("costs", "--since", "2026-01-05", "--json", db=url).json

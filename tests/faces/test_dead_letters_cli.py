@@ -114,7 +114,7 @@ def test_every_command_is_refused_while_the_one_before_it_is_missing(
             review.faults.clear()
             work(hf, clock)
     for name, options in way.items():
-        assert "resolved and stays so" in shell(name, job.id, *options, code=1).err
+        assert "resolved, which is final" in shell(name, job.id, *options, code=1).err
 
 
 def test_every_answer_can_be_had_as_json(
@@ -241,8 +241,8 @@ def test_everything_needs_the_word_and_the_number(hf: Holdfast, shell: Shell) ->
     asked = ("discard-all", "--reason", "x")
 
     assert "would match everything" in shell(*asked, code=1).err
-    assert "everything is 2 dead letters" in shell(*asked, "--all", code=1).err
-    assert "everything is 2" in shell(*asked, "--all", "--confirm", "1", code=1).err
+    assert "matches 2 dead letters" in shell(*asked, "--all", code=1).err
+    assert "matches 2" in shell(*asked, "--all", "--confirm", "1", code=1).err
     assert "2 done" in shell(*asked, "--all", "--confirm", "2").out
 
 

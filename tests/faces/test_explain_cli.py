@@ -78,7 +78,7 @@ def test_the_doctor_says_what_was_seen_and_what_helps(run: Run, sqlite_url: str)
     listed = run("doctor", "--json", db=sqlite_url)
 
     assert shown.code == listed.code == 0
-    assert "warning  queues         Jobs wait in q:default" in shown.out
+    assert "warning  queues         Jobs have waited in q:default" in shown.out
     assert "→ Start one: holdfast --app MODULE:NAME worker --queues q:default" in shown.out
     assert all(
         set(finding) == {"check", "severity", "seen", "remedy", "facts"} for finding in listed.json

@@ -142,7 +142,7 @@ def test_a_queue_that_is_reset_has_what_is_declared_for_it_at_once(run: Run, url
     second = run("queues", "reset", "q:maintenance", db=url)
 
     assert first.out == "q:maintenance  reset\n"
-    assert second.out == "q:maintenance  follows what is declared already\n"
+    assert second.out == "q:maintenance  already has its declared limits\n"
     assert shown(url, "q:maintenance")["max_running"] == 4
 
 

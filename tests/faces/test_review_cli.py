@@ -115,11 +115,11 @@ def test_from_the_first_command_to_the_mails_and_again(shop: Shop) -> None:
     same = shop("rerun", *ASKED, "--version", "1", "--key", "k3", "--json")
     higher = shop("rerun", *ASKED, "--version", "2", "--key", "k4", "--json")
     lower = shop("rerun", *ASKED, "--version", "1", "--key", "k4")
-    assert (plain.code, "say that a rerun is meant" in plain.err) == (1, True)
+    assert (plain.code, "pass rerun (--rerun)" in plain.err) == (1, True)
     assert (same.json["created"], same.json["answer"]) == (False, "same_version")
     assert (higher.json["created"], higher.json["review_version"]) == (True, 2)
-    assert (lower.code, "was there already (same_key)" in lower.out) == (0, True)
-    assert "asked for otherwise" in lower.err
+    assert (lower.code, "already exists (same_key)" in lower.out) == (0, True)
+    assert "A review with other options exists" in lower.err
 
     shop.work()
     assert shop.mails == 4
@@ -153,7 +153,7 @@ def test_what_a_review_said_is_erased_by_an_admin_who_says_why(shop: Shop) -> No
 
     assert (erased.code, erased.json["findings"], erased.json["deliveries"]) == (0, 1, 1)
     assert (person.code, person.json["recipients"]) == (0, 0)
-    assert "has been erased" in shop("show", *ASKED).out
+    assert "recipients were erased" in shop("show", *ASKED).out
 
 
 def test_a_review_is_found_again_by_its_key(shop: Shop) -> None:
@@ -165,8 +165,8 @@ def test_a_review_is_found_again_by_its_key(shop: Shop) -> None:
     assert (again.json["created"], again.json["answer"]) == (False, "same_key")
     assert again.json["job_id"] == first.json["job_id"]
     assert again.json["differs"] is False
-    assert "was there already (same_key)" in other.out
-    assert "asked for otherwise" in other.err
+    assert "already exists (same_key)" in other.out
+    assert "A review with other options exists" in other.err
 
 
 def test_a_patch_is_taken_from_a_file_or_from_standard_input(
@@ -194,19 +194,19 @@ def test_wrong_usage_and_bad_input_say_what_to_do_and_write_nothing(shop: Shop) 
     (shop.home / "outside").mkdir()
     repository = shop.git[:2]
     for given, code, says in (
-        ((), 2, "Say what to review"),
+        ((), 2, "Pass --repository"),
         (("--head", "x"), 2, "takes --repository and --head"),
-        ((*shop.git, "--patch", "x"), 2, "without a repository"),
+        ((*shop.git, "--patch", "x"), 2, "cannot be combined"),
         (("--patch", "/no/such/file"), 2, "No such file"),
-        (("--patch", "no.patch"), 1, "patch: is no patch that can be read"),
+        (("--patch", "no.patch"), 1, "patch: is not a valid patch"),
         (("--patch", "good.patch", "--to", "ann=post:ann"), 1, "recipients[0]: address must be"),
         (("--patch", "good.patch", "--org", "me"), 1, "org_id: "),
         ((*shop.git, "--to", "ann"), 2, "[NAME=]CHANNEL:ADDRESS"),
         ((*shop.git, "--to", "ann=post:a\nb"), 1, "recipients[0].address"),
         ((*shop.git, "--to", "ann=post:ann"), 1, "recipients[0]: address must be one e-mail"),
-        ((*shop.git, "--to", "ann=owl:x"), 1, "recipients[0].channel: is no channel"),
-        ((*repository, "--head", "none"), 1, "source.head: is no revision"),
-        ((*shop.git, "--base", "none"), 1, "source.base: is no revision"),
+        ((*shop.git, "--to", "ann=owl:x"), 1, "recipients[0].channel: is not a declared channel"),
+        ((*repository, "--head", "none"), 1, "source.head: is not a revision"),
+        ((*shop.git, "--base", "none"), 1, "source.base: is not a revision"),
         (("--repository", "outside", "--head", "main"), 1, "source.repository: is not there, or"),
     ):
         ran = shop.submit(*given)

@@ -140,7 +140,7 @@ def test_an_answer_that_nobody_could_give_is_wrong_usage(run: Run, answer: str) 
     [
         (
             ("--answer", "communication_directness=direct"),
-            "communication_directness is answered twice",
+            "communication_directness is passed twice",
         ),
         (("--recipient", "bob"), "it must be a UUID"),
     ],
@@ -170,7 +170,7 @@ def test_without_a_route_there_is_none(run: Run, tmp_path: Path) -> None:
 
     (tmp_path / "holdfast.toml").write_text(ROUTES.replace("high_quality = true\n", ""))
     weak = run("rewrite", "route", "--strength", "full_reframe")
-    assert (weak.code, "No route takes full_reframe" in weak.err) == (1, True)
+    assert (weak.code, "No route matches full_reframe" in weak.err) == (1, True)
 
 
 def test_a_good_rewrite_passes_and_a_rude_one_fails(run: Run) -> None:
@@ -250,7 +250,7 @@ def test_standard_input_holds_one_text_and_not_two(
     done = run("rewrite", "evaluate", "--text", "-", "--rewrite", "-")
 
     assert (done.code, done.out) == (2, "")
-    assert "standard input holds one text" in done.err
+    assert "standard input can be read for one option only" in done.err
 
 
 def test_what_is_no_submission_is_refused_by_field(run: Run, home: str, routed: None) -> None:

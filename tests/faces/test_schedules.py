@@ -196,7 +196,7 @@ def test_a_schedule_is_added_changed_reset_and_removed(run: Run, url: str, app: 
     assert "often  added; next at " in added.out
     twice = run("schedules", "add", "often", "--every", "15m", *job, db=url, app=app)
     assert twice.code == 1
-    assert "is there already" in twice.err
+    assert "already exists" in twice.err
 
     changed = run("schedules", "set", "nightly", "--cron", "30 4 * * *", db=url)
     assert changed.code == 0, changed.err
@@ -209,10 +209,10 @@ def test_a_schedule_is_added_changed_reset_and_removed(run: Run, url: str, app: 
 
     refused = run("schedules", "remove", "nightly", db=url, app=app)
     assert refused.code == 1
-    assert "or pause it" in refused.err
+    assert "or pause the schedule" in refused.err
     warned = run("schedules", "remove", "nightly", db=url)
     assert warned.code == 0
-    assert "brings it back" in warned.err
+    assert "recreates it" in warned.err
     gone = run("schedules", "remove", "often", db=url)
     assert (gone.code, gone.err) == (0, "")
     assert run("schedules", "list", "--json", db=url).json == []
@@ -259,7 +259,7 @@ def test_the_next_ticks_are_printed_in_utc_and_in_the_zone(run: Run, url: str, a
         (["add", "x", "--every", "1h"], 1, "needs one of job_type and run"),
         (["add", "x", "--every", "1s", "--run", "y"], 1, "from 10 seconds to 366 days"),
         (["add", "x", "--cron", "0 0 1--100000000 * *", "--run", "y"], 1, "day of the month"),
-        (["add", "x", "--cron", "@daily", "--zone", "Mars", "--run", "y"], 1, "IANA name"),
+        (["add", "x", "--cron", "@daily", "--zone", "Mars", "--run", "y"], 1, "IANA time zone"),
         (["add", "x", "--cron", "@daily", "--run", "y"], 1, "'y' is not declared"),
         (["add", "x", "--cron", "@daily", "--run", "y", "--starts-at", "soon"], 1, "starts_at"),
         (["add", "x", "--cron", "@daily", "--job-type", "a", "--org", ORG, "--payload", "{"], 1,

@@ -230,7 +230,7 @@ def test_a_database_with_a_running_worker_is_refused(test_url: str) -> None:
     with Holdfast(test_url) as real:
         Heartbeat(real.store, {}, "w-1", ["q:default"], [], lease_ms=30_000).send()
     try:
-        with pytest.raises(ConfigError, match=r"Worker w-1 .* so the test does not touch it"):
+        with pytest.raises(ConfigError, match=r"Worker w-1 .* so the test refuses to run on it"):
             under_test.use(test_url)
     finally:
         under_test.close()

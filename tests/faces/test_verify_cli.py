@@ -62,7 +62,7 @@ def test_the_exit_code_is_the_number_of_invariants_that_do_not_hold(
         {
             "org_id": ORG,
             "subject": f"job:{few.done.id}",
-            "detail": "since it was enqueued there changed: payload_hash",
+            "detail": "changed since it was enqueued: payload_hash",
         }
     ]
     assert by_id["I4"] == {

@@ -132,5 +132,5 @@ def test_a_role_that_there_is_not_is_refused(hf: Holdfast) -> None:
 
 
 def test_a_member_is_one_tenants(hf: Holdfast) -> None:
-    with pytest.raises(Forbidden, match="one tenant's"):
+    with pytest.raises(Forbidden, match="requires a tenant"):
         hf.operate(actor="user:42", role="member")

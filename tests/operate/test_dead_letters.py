@@ -206,7 +206,7 @@ def test_each_kind_has_a_checklist_and_every_point_of_it_is_asked_for(
     for missing in points:
         with pytest.raises(InvalidAction, match=missing):
             letters.remediate(job.id, done=[point for point in points if point != missing])
-    with pytest.raises(InvalidAction, match="there is only"):
+    with pytest.raises(InvalidAction, match="has only these checks"):
         letters.remediate(job.id, done=[*points, "prayed"])
 
     assert letters.remediate(job.id, done=points).checklist == dict.fromkeys(points, True)
@@ -242,7 +242,7 @@ def test_no_step_can_be_taken_before_the_one_it_needs(
     def refused(names: tuple[str, ...]) -> None:
         before = letters.show(job.id)
         for name in names:
-            with pytest.raises(StepRefused, match=r"Next step|under way|completed"):
+            with pytest.raises(StepRefused, match=r"Next step|is running|completed"):
                 STEPS[name](letters, job.id)
         assert letters.show(job.id) == before
 
@@ -318,20 +318,20 @@ def test_the_plan_offers_what_can_be_done_and_says_why_something_cannot(
         return {offer.action: (offer.is_offered, offer.says) for offer in found.offers}
 
     assert list(plan()) == ["replay", "discard", "fix_forward"]
-    assert plan()["replay"] == (True, "next step: triage, which says of what kind the problem is")
+    assert plan()["replay"] == (True, "next step: triage: classify the failure")
     assert (plan()["discard"][0], plan()["fix_forward"][0]) == (True, True)
     replay(letters, job)
     assert {offered for offered, _ in plan().values()} == {False}
-    assert "replay 1 is under way" in plan()["discard"][1]
+    assert "replay 1 is running" in plan()["discard"][1]
     review.faults.clear()
     work(hf, clock)
     assert plan()["replay"] == (
         False,
-        "replay 1 completed; next step: verify, which looks at the replay and at what it set off",
+        "replay 1 completed; next step: verify: check the replay and its deliveries",
     )
     assert plan()["discard"][0]
     letters.discard(job.id, reason="x")
-    assert plan()["fix_forward"] == (False, "it is discarded and stays so")
+    assert plan()["fix_forward"] == (False, "it is discarded, which is final")
 
 
 def test_the_next_step_of_the_plan_is_the_step_that_is_not_refused(hf: Holdfast) -> None:

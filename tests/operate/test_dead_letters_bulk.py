@@ -151,9 +151,9 @@ def test_everything_is_meant_only_with_the_right_number(
 
     with pytest.raises(InvalidAction, match="would match everything"):
         act(DeadLetterFilter(), reason="x")
-    with pytest.raises(InvalidAction, match="everything is 3 dead letters"):
+    with pytest.raises(InvalidAction, match="matches 3 dead letters"):
         act(DeadLetterFilter(), reason="x", everything=True)
-    with pytest.raises(InvalidAction, match="everything is 3 dead letters"):
+    with pytest.raises(InvalidAction, match="matches 3 dead letters"):
         act(DeadLetterFilter(), reason="x", everything=True, confirm=2)
     assert states(hf) == {"validated": 3}
 

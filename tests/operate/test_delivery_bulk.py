@@ -174,7 +174,7 @@ def test_a_wrong_request_changes_nothing(hf: Holdfast, admin: Deliveries) -> Non
     one = held(hf)
     with pytest.raises(InvalidAction, match="filter"):
         admin.drop_all(DeliveryFilter(), reason="x")
-    with pytest.raises(InvalidAction, match="everything is 1 deliveries"):
+    with pytest.raises(InvalidAction, match="matches 1 deliveries"):
         admin.drop_all(DeliveryFilter(), reason="x", everything=True, confirm=2)
     with pytest.raises(InvalidAction, match="reason"):
         admin.drop_all(DeliveryFilter(channel="mail"), reason="")

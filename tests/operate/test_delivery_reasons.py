@@ -67,7 +67,7 @@ def test_a_job_waits_for_a_channel_that_did_not_take_its_delivery(
     told = explain(hf, snoozed)
 
     assert told.reason is Reason.AWAITS_CHANNEL
-    assert told.line == "1 of its deliveries were tried and are not sent; it waits for mail."
+    assert told.line == "1 delivery was attempted but not sent; waiting for mail."
     assert told.until is not None
     assert told.facts == {"channels": ["mail"], "tried": 1, "unsure": 0}
 
@@ -80,7 +80,7 @@ def test_a_job_waits_until_the_channel_says_what_it_took(hf: Holdfast, snoozed: 
 
     assert told.reason is Reason.AWAITS_CHANNEL
     assert "unknown whether mail accepted 2 of them" in told.line
-    assert told.next.startswith("outbox_reconciler asks the channel")
+    assert told.next.startswith("outbox_reconciler looks them up at the channel")
 
 
 def test_a_job_waits_for_a_person_who_decides(hf: Holdfast, snoozed: Enqueued) -> None:
@@ -106,15 +106,15 @@ def test_a_job_that_ended_says_what_of_it_is_not_delivered(hf: Holdfast) -> None
 
     told = explain(hf, job)
     assert told.reason is Reason.COMPLETED
-    assert told.line.endswith("; of its deliveries 1 pending and 1 held.")
+    assert told.line.endswith("; deliveries: 1 pending and 1 held.")
 
 
 @pytest.mark.parametrize(
     ("state", "tries", "line"),
     [
         ("pending", (("first", "unsure"),), "unknown whether mail accepted 1 of them"),
-        ("pending", (), "1 of its deliveries were not tried; it waits for mail."),
-        ("held", (("first", None),), "It is unknown whether 1 of its deliveries went out by mail"),
+        ("pending", (), "1 delivery was not attempted; waiting for mail."),
+        ("held", (("first", None),), "It is unknown whether 1 delivery was sent by mail"),
     ],
 )
 def test_the_job_of_the_outbox_waits_for_what_it_was_posted_for(
@@ -139,7 +139,7 @@ def test_the_job_of_the_outbox_that_ended_names_what_a_person_decides(hf: Holdfa
     told = explain(hf, job)
 
     assert told.reason is Reason.COMPLETED
-    assert told.line.endswith("; of its deliveries 1 held.")
+    assert told.line.endswith("; deliveries: 1 held.")
     assert "holdfast deliveries list --state held" in told.next
 
 
@@ -160,7 +160,7 @@ def test_held_deliveries_are_a_problem_at_once(hf: Holdfast) -> None:
     mail, pager = found(hf, "deliveries")
 
     assert (mail.severity, pager.facts["channel"]) == (PROBLEM, "pager")
-    assert "1 deliveries by mail are held since" in mail.seen
+    assert "1 delivery by mail held, the oldest since" in mail.seen
     assert "holdfast deliveries confirm" in mail.remedy
 
 
@@ -176,7 +176,7 @@ def test_deliveries_that_nobody_goes_on_with_are_a_problem(hf: Holdfast, clock: 
 
     (told,) = found(hf, "deliveries")
     assert told.severity is PROBLEM
-    assert "2 deliveries by mail wait for 31 min, of which 1 were tried" in told.seen
+    assert "2 deliveries by mail overdue for 31 min, 1 of them attempted" in told.seen
     assert "outbox_reconciler never ran" in told.seen
 
 
@@ -227,7 +227,7 @@ def test_a_job_waits_because_its_channel_refuses_us(hf: Holdfast) -> None:
 
     assert told.reason is Reason.CHANNEL_REFUSED
     assert told.line == (
-        "1 of its deliveries wait because the channel post refuses us (status_401)."
+        "1 delivery waits: channel post rejects the credential, permission or address (status_401)."
     )
     assert told.facts == {"channel": "post", "code": "status_401", "deliveries": 1}
 
@@ -247,7 +247,7 @@ def test_the_doctor_names_a_channel_that_refuses_us_until_it_takes_a_message(
     hf.outbox.reconcile()
 
     assert problem.severity is PROBLEM
-    assert "post: our credential, permission or address is refused" in problem.seen
+    assert "post: credential, permission or address rejected" in problem.seen
     assert "(status_401); 1 deliveries wait." in problem.seen
     assert found(hf, "channels") == []
 
@@ -259,4 +259,4 @@ def test_the_doctor_takes_notice_of_a_channel_that_is_away(hf: Holdfast) -> None
     (notice,) = found(hf, "channels")
 
     assert notice.severity is NOTICE
-    assert "no connection, or no room" in notice.seen
+    assert "unreachable or throttled" in notice.seen

@@ -53,7 +53,7 @@ def test_jobs_of_the_lane_wait_for_no_worker(hf: Holdfast, clock: FakeClock, sta
 
     (told,) = found(hf, "lane")
     assert told.severity is PROBLEM
-    assert "wait for the batch lane for 60 min; batch_submitter never ran" in told.seen
+    assert "have waited for batch submission for 60 min; batch_submitter never ran" in told.seen
     assert "holdfast run batch_submitter" in told.remedy
     assert found(hf, "queues") == []
 
@@ -116,7 +116,7 @@ def test_an_account_that_refuses_everything_is_a_problem(hf: Holdfast) -> None:
 
     assert told.severity is PROBLEM
     assert "insufficient_quota" in told.seen
-    assert "No job has lost an attempt" in told.remedy
+    assert "No attempt was counted" in told.remedy
 
 
 def test_files_that_stay_at_a_provider_are_told(hf: Holdfast, clock: FakeClock) -> None:
@@ -199,7 +199,7 @@ def test_jobs_that_wait_for_an_account_name_the_variable_that_is_missing(
     (told,) = found(hf, "accounts")
 
     assert told.severity is WARNING
-    assert "1 jobs wait for an account at openai" in told.seen
+    assert "1 job waits for an account at openai" in told.seen
     assert "set the variable OPENAI_API_KEY" in told.remedy
     assert "canary" not in repr(told)
 

@@ -247,7 +247,7 @@ def test_a_job_type_that_no_worker_knows_says_until_when_one_may_come(
     found = explain(work, job)
 
     assert found.reason is Reason.UNKNOWN_TYPE
-    assert "knows the job type report.export" in found.line
+    assert "has the job type report.export registered" in found.line
     assert found.facts["dead_letter_from"] == created_at + timedelta(hours=1)
 
 
@@ -281,7 +281,7 @@ def test_a_tenant_at_its_cap_in_a_queue_waits_for_its_own(work: Holdfast) -> Non
     found = explain(work, job)
 
     assert found.reason is Reason.TENANT_CAP
-    assert found.line == "1 of 1 jobs of its tenant in q:default run: that is its cap."
+    assert found.line == "1 of at most 1 jobs of its tenant in q:default are running."
     assert explain(work, other).reason is Reason.READY
 
 
@@ -421,7 +421,7 @@ def test_a_lease_that_is_not_renewed_in_time_is_told(work: Holdfast, clock: Fake
     found = explain(work, job)
 
     assert (found.reason, found.facts["is_late"]) == (Reason.RUNNING, True)
-    assert "was not renewed in time" in found.line
+    assert "lease renewal is overdue" in found.line
     assert found.until == clock.now() + timedelta(seconds=15)
 
 
@@ -439,9 +439,9 @@ def test_a_cancel_that_is_not_yet_honoured_is_told(work: Holdfast) -> None:
 @pytest.mark.parametrize(
     ("attempts", "cancel", "becomes"),
     [
-        (5, False, "brings it back, with attempt 1 of 5 used"),
-        (1, False, "makes it a dead letter"),
-        (5, True, "ends it as canceled"),
+        (5, False, "requeues it, with 1 of 5 attempts used"),
+        (1, False, "dead-letters it"),
+        (5, True, "cancels it"),
     ],
 )
 def test_a_lease_that_ran_out_waits_for_the_next_rescue(
@@ -459,7 +459,7 @@ def test_a_lease_that_ran_out_waits_for_the_next_rescue(
 
     assert lonely.reason is found.reason is Reason.LEASE_RAN_OUT
     assert lonely.next.startswith("Start a worker")
-    assert found.next.startswith("The next rescue, every 5 s")
+    assert found.next.startswith("The next rescue (at least every 5 s)")
     assert becomes in found.next
     # And so it happens.
     rescue_jobs(work.store, limit=10)
@@ -492,8 +492,8 @@ def test_a_completed_job_has_nothing_before_it_in_history_too(
 
     assert fresh.reason is found.reason is Reason.COMPLETED
     assert (fresh.facts["is_archived"], found.facts["is_archived"]) == (False, True)
-    assert "history" in found.line
-    assert found.next == "Nothing: it has ended."
+    assert "archived" in found.line
+    assert found.next == "None. The job has ended."
 
 
 def test_a_canceled_job_says_who_wanted_it_and_why(work: Holdfast) -> None:
@@ -523,15 +523,15 @@ def test_a_failed_job_names_its_dead_letter_and_the_next_step(work: Holdfast) ->
 @pytest.mark.parametrize(
     ("state", "then"),
     [
-        ("open", "triage, which"),
-        ("triaged", "remediate, which"),
-        ("remediated", "validate, with"),
-        ("validated", "replay, with"),
+        ("open", "triage: classify"),
+        ("triaged", "remediate: confirm"),
+        ("remediated", "validate: add"),
+        ("validated", "replay: give"),
         ("replaying", "wait for replay"),
-        ("replayed", "verify, which"),
-        ("resolved", "Nothing"),
-        ("discarded", "Nothing"),
-        ("fixed_forward", "Nothing"),
+        ("replayed", "verify: check"),
+        ("resolved", "None"),
+        ("discarded", "None"),
+        ("fixed_forward", "None"),
     ],
 )
 def test_every_step_of_a_dead_letter_has_a_next_one(work: Holdfast, state: str, then: str) -> None:
@@ -572,7 +572,7 @@ def test_a_dead_letter_that_is_being_replayed_points_at_the_replay(work: Holdfas
     found = explain(work, job)
     replay_id = found.facts["replay_job_id"]
 
-    assert found.next == f"Its replay ends: holdfast explain {replay_id}"
+    assert found.next == f"The replay finishes: holdfast explain {replay_id}"
     assert explain(work, replay_id).reason is Reason.NO_WORKER
 
     assert work.cancel(replay_id, org_id=ORG).value == "canceled"
@@ -604,7 +604,7 @@ def test_a_failed_job_without_a_letter_is_told_and_raises_nothing(work: Holdfast
     found = explain(work, job)
 
     assert found.reason is Reason.DEAD_LETTER
-    assert "no dead letter of it" in found.line
+    assert "it has no dead letter" in found.line
 
 
 # -- whose

@@ -172,8 +172,8 @@ def test_a_quarantined_batch_waits_for_a_person(hf: Holdfast, stage: Stage) -> N
 @pytest.mark.parametrize(
     ("state", "doubt"),
     [
-        ("creating", "it is not known yet whether the provider has it"),
-        ("uploaded", "the provider does not have it yet"),
+        ("creating", "submission is not confirmed yet"),
+        ("uploaded", "not submitted yet"),
     ],
 )
 def test_a_job_whose_submitter_went_is_held_and_not_rescued(
@@ -202,7 +202,7 @@ def test_a_job_whose_submitter_went_is_held_and_not_rescued(
     assert found.reason is before.reason is Reason.HELD
     assert doubt in found.line
     assert f"is {state}" in found.line
-    assert "continues from" in found.next
+    assert "continues at" in found.next
     assert found.until == clock.now() - timedelta(minutes=2)
 
 
@@ -231,7 +231,7 @@ def test_a_job_whose_batch_is_being_sent_says_by_which_run(
 
     assert found.reason is Reason.HELD
     assert f"is {state}" in found.line
-    assert "run-1 is sending it now" in found.next
+    assert "run-1 is submitting it" in found.next
     assert found.until == clock.now() + timedelta(minutes=1)
 
 
@@ -243,5 +243,5 @@ def test_a_submitted_job_that_no_batch_has_says_what_to_look_at(hf: Holdfast, st
 
     assert (found.reason, found.next) == (
         Reason.HELD,
-        "Look into it: holdfast verify --only I22",
+        "Investigate: holdfast verify --only I22",
     )

@@ -239,7 +239,7 @@ def test_failing_the_same_way_for_good_puts_the_item_back_and_escalates_it(
     assert (event.about.job_id, event.letter_id, event.replays) == (again, job.id, 1)
     assert (event.error_class, event.stage) == ("AUTH_DENIED", "run")
     says = {offer.action: offer.says for offer in letters.show(job.id).plan.offers}
-    assert "an engineer has to look" in says["replay"]
+    assert "fix the cause first" in says["replay"]
     with pytest.raises(StepRefused, match="validated"):
         letters.replay(job.id, reason="once more")
 
@@ -485,7 +485,7 @@ def test_a_replay_whose_answer_was_lost_is_there_and_is_not_made_again(
 
     with through(hf, FaultyStore(hf.store).die_after_commit()), pytest.raises(Died):
         operator(hf).replay(job.id, reason="x")
-    with pytest.raises(StepRefused, match="under way"):
+    with pytest.raises(StepRefused, match="is running"):
         operator(hf).replay(job.id, reason="x")
 
     (made,) = replays_of(hf, job.id)

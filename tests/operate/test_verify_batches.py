@@ -75,8 +75,8 @@ def test_a_job_that_stands_submitted_and_was_not(hf: Holdfast, open_batch: Plant
     )
 
     assert found(hf) == {
-        "I1": ["the row says batch_submitted, the audit leads to processing"],
-        "I22": ["it names a batch that it was never submitted to"],
+        "I1": ["its state is batch_submitted, its event history ends in processing"],
+        "I22": ["it refers to a batch that it was never submitted to"],
     }
 
 
@@ -128,7 +128,7 @@ def test_a_submitted_job_without_a_place(hf: Holdfast, open_batch: Planted) -> N
     plant(hf, f"DELETE FROM holdfast.batch_item WHERE {ITEM}", **of_item(open_batch, 2))
     change(hf, "provider_batch", "items = 2", "id = :id", id=open_batch.id)
 
-    assert found(hf) == {"I22": ["it is submitted, and no batch under way has it"]}
+    assert found(hf) == {"I22": ["it is submitted, but no open batch contains it"]}
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,9 @@ def test_a_place_whose_job_is_elsewhere(
 def test_a_job_that_names_another_batch_than_its_first(hf: Holdfast, open_batch: Planted) -> None:
     change(hf, "job", "provider_batch_id = 'batch_x'", "id = :id", id=open_batch.jobs[0].id)
 
-    assert found(hf) == {"I22": ["it names another batch than the first that it was submitted to"]}
+    assert found(hf) == {
+        "I22": ["it refers to another batch than the first that it was submitted to"]
+    }
 
 
 # -- I23: places
@@ -171,7 +173,10 @@ def test_places_with_a_gap(hf: Holdfast, open_batch: Planted) -> None:
     change(hf, "batch_item", "batch_item_index = 7", ITEM, **of_item(open_batch, 2))
 
     assert found(hf) == {
-        "I23": ["it says 3 items, and has 3, from 0 to 7", "it is named after another place"]
+        "I23": [
+            "it says 3 items, and has 3, from 0 to 7",
+            "its custom id does not match its position",
+        ]
     }
 
 
@@ -179,7 +184,7 @@ def test_an_item_that_is_named_after_another_place(hf: Holdfast, open_batch: Pla
     name = open_batch.names[1].replace("_1_", "_z_")
     change(hf, "batch_item", "custom_id = :name", ITEM, name=name, **of_item(open_batch, 1))
 
-    assert found(hf) == {"I23": ["it is named after another place"]}
+    assert found(hf) == {"I23": ["its custom id does not match its position"]}
 
 
 # -- I24: groups
@@ -190,7 +195,7 @@ def test_an_item_of_another_group(hf: Holdfast, open_batch: Planted) -> None:
     change(hf, "batch_item", "group_key = :group", ITEM, group=group, **of_item(open_batch, 0))
 
     assert found(hf) == {
-        "I24": ["its group is not that of its batch", "its job is of another group"]
+        "I24": ["its group differs from its batch's", "its job belongs to another group"]
     }
 
 
@@ -251,7 +256,7 @@ def test_a_unit_that_two_open_items_have(hf: Holdfast, open_batch: Planted) -> N
 
     told = found(hf)
     assert told.pop("I38") == ["it is missing"]
-    assert told == {"I26": ["2 items of one execution unit may be run"]}
+    assert told == {"I26": ["2 items of one execution unit can be executed"]}
 
 
 # -- I29, I31, I34, I36, I37: what all rows must keep
@@ -269,14 +274,14 @@ def test_a_batch_that_was_moved_by_somebody_who_may_not(
         detail='{"role": "member", "reason": "not needed"}',
     )
 
-    assert found(hf) == {"I34": ["it says batch.cancel_requested as member"]}
+    assert found(hf) == {"I34": ["it records batch.cancel_requested by member"]}
 
 
 def test_an_item_of_another_tenants_job(hf: Holdfast, open_batch: Planted) -> None:
     change(hf, "batch_item", "org_id = :org", ITEM, org=OTHER_ORG, **of_item(open_batch, 0))
 
     told = found(hf)
-    assert told["I29"] == ["it names a job that is another tenant's"]
+    assert told["I29"] == ["it refers to a job of another tenant"]
 
 
 def test_a_providers_words_in_an_error_code(hf: Holdfast, open_batch: Planted) -> None:
@@ -292,10 +297,10 @@ def test_a_batch_from_the_future(hf: Holdfast, open_batch: Planted) -> None:
     ahead = "updated_at = '2031-01-01T00:00:00.000Z'"
     change(hf, "provider_batch", ahead, "id = :id", id=open_batch.id)
 
-    assert found(hf) == {"I36": ["an instant of it is ahead of the clock"]}
+    assert found(hf) == {"I36": ["one of its timestamps is in the future"]}
 
 
 def test_an_answer_that_is_not_in_the_ledger(hf: Holdfast, open_batch: Planted) -> None:
     plant(hf, "DELETE FROM holdfast.provider_call WHERE batch_item_index = 0")
 
-    assert found(hf) == {"I37": ["it was answered, and the ledger knows nothing of it"]}
+    assert found(hf) == {"I37": ["it was answered without a ledger entry"]}

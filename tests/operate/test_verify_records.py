@@ -66,7 +66,7 @@ def test_a_job_that_was_deleted_by_hand_has_none(hf: Holdfast) -> None:
     hf.worker().run_once()
     plant(hf, "DELETE FROM holdfast.job WHERE id = :id", id=gone.id)
 
-    says = "it was enqueued, is in no table, and was not pruned"
+    says = "it was enqueued, but is neither stored nor recorded as pruned"
     assert found(hf) == {"I42": [f"job:{gone.id} {says}"]}
     assert found(hf, org_id=OTHER_ORG) == {}
     assert found(hf, org_id=ORG) == {"I42": [f"job:{gone.id} {says}"]}
@@ -111,7 +111,7 @@ def test_deliveries_that_were_erased_leave_a_recorded_end(hf: Holdfast) -> None:
     assert_sound(hf)
     plant(hf, "DELETE FROM holdfast.delivery WHERE id = :id", id=deleted.id)
 
-    says = "it was intended, is not stored, and no event says that it was removed"
+    says = "it was intended, but is neither stored nor recorded as removed"
     assert found(hf) == {"I49": [f"delivery:{deleted.id} {says}"]}
     assert erased.id != deleted.id
 
@@ -194,7 +194,7 @@ def test_a_job_promoted_by_hand_before_its_time_is_found(hf: Holdfast, clock: Fa
     )
 
     ((check, (told,)),) = found(hf).items()
-    assert (check, "it is not deferred, and event" in told) == ("I44", True)
+    assert (check, "it is not deferred, but event" in told) == ("I44", True)
 
 
 # -- whoever writes, whoever looks

@@ -53,7 +53,7 @@ def say(hf: Holdfast, job: Any, name: str, attempt: int = 1, detail: str | None 
 
 
 def found(hf: Holdfast) -> dict[str, list[str]]:
-    """What is wrong, without the jobs: ``{"I4": ["it is processing without a whole lease"]}``."""
+    """The violations without their jobs: ``{"I4": ["its lease token is negative"]}``."""
     return {
         check: [line.partition(" ")[2] for line in lines]
         for check, lines in by_rule(report_of(hf)).items()
@@ -70,27 +70,30 @@ def test_a_row_that_stands_elsewhere_than_its_audit_leads(hf: Holdfast, busy: Bu
         "state = 'queued', claimed_by = NULL, claimed_at = NULL, lease_expires_at = NULL",
     )
 
-    assert found(hf) == {"I1": ["the row says queued, the audit leads to processing"]}
+    assert found(hf) == {"I1": ["its state is queued, its event history ends in processing"]}
 
 
 def test_a_state_that_there_is_not(hf: Holdfast, busy: Busy) -> None:
     change(hf, busy.waiting, "state = 'lost'")
 
-    assert found(hf) == {"I1": ["the row says lost, the audit leads to queued"]}
+    assert found(hf) == {"I1": ["its state is lost, its event history ends in queued"]}
 
 
 def test_a_job_that_nobody_enqueued(hf: Holdfast, busy: Busy) -> None:
     silent = hf.enqueue("plain", {}, org_id=ORG)
     plant(hf, "DELETE FROM holdfast.job_event WHERE job_id = :id", id=silent.id)
 
-    assert found(hf) == {"I1": ["the row says queued, the audit leads to nothing"]}
+    assert found(hf) == {"I1": ["its state is queued, its event history ends in nothing"]}
 
 
 def test_an_event_that_cannot_follow_the_one_before_it(hf: Holdfast, busy: Busy) -> None:
     say(hf, busy.waiting, "job.retried")
 
     ((check, (told,)),) = found(hf).items()
-    assert (check, told.split(" ", 2)[2]) == ("I1", "cannot follow the one before it")
+    assert (check, told.split(" ", 2)[2]) == (
+        "I1",
+        "is not a valid transition from the previous event",
+    )
 
 
 # -- I2: attempts
@@ -107,7 +110,7 @@ def test_an_attempt_that_goes_back(hf: Holdfast, busy: Busy, clock: FakeClock) -
     assert last["attempt"] == 2
     plant(hf, "UPDATE holdfast.job_event SET attempt = 1 WHERE id = :id", id=last["id"])
 
-    assert found(hf) == {"I2": [f"event {last['id']} has a lower attempt than the one before it"]}
+    assert found(hf) == {"I2": [f"event {last['id']} has a lower attempt than the previous event"]}
 
 
 # -- I3: one end
@@ -116,13 +119,13 @@ def test_an_attempt_that_goes_back(hf: Holdfast, busy: Busy, clock: FakeClock) -
 def test_an_end_that_is_told_twice(hf: Holdfast, busy: Busy) -> None:
     say(hf, busy.done, "job.succeeded")
 
-    assert found(hf) == {"I3": ["from its end on the audit has 2 steps, not one"]}
+    assert found(hf) == {"I3": ["the audit has 2 events from its final one on, not one"]}
 
 
 def test_a_step_after_the_end_of_an_archived_job(hf: Holdfast, busy: Busy) -> None:
     say(hf, busy.archived, "job.released")
 
-    assert found(hf) == {"I3": ["from its end on the audit has 2 steps, not one"]}
+    assert found(hf) == {"I3": ["the audit has 2 events from its final one on, not one"]}
 
 
 # -- I4 and I5: leases
@@ -131,13 +134,13 @@ def test_a_step_after_the_end_of_an_archived_job(hf: Holdfast, busy: Busy) -> No
 def test_a_running_job_that_nobody_holds(hf: Holdfast, busy: Busy) -> None:
     change(hf, busy.running, "claimed_by = NULL")
 
-    assert found(hf) == {"I4": ["it is processing without a whole lease"]}
+    assert found(hf) == {"I4": ["it is processing without a complete lease"]}
 
 
 def test_a_waiting_job_with_a_lease(hf: Holdfast, busy: Busy) -> None:
     change(hf, busy.waiting, "lease_expires_at = created_at")
 
-    assert found(hf) == {"I4": ["it is queued and has a lease, or a part of one"]}
+    assert found(hf) == {"I4": ["it is queued but has lease columns"]}
 
 
 def test_a_lease_that_nobody_came_for(hf: Holdfast, busy: Busy, clock: FakeClock) -> None:
@@ -146,7 +149,7 @@ def test_a_lease_that_nobody_came_for(hf: Holdfast, busy: Busy, clock: FakeClock
     assert_sound(hf)
     clock.advance(seconds=1)
 
-    assert found(hf) == {"I5": ["its lease ran out and no rescue has come; busy had it"]}
+    assert found(hf) == {"I5": ["its expired lease was not rescued; it was claimed by busy"]}
 
 
 # -- I6 and I7: what was charged, what was claimed
@@ -155,13 +158,13 @@ def test_a_lease_that_nobody_came_for(hf: Holdfast, busy: Busy, clock: FakeClock
 def test_an_attempt_that_nobody_charged(hf: Holdfast, busy: Busy) -> None:
     change(hf, busy.waiting, "attempt_count = 1")
 
-    assert found(hf) == {"I6": ["1 attempts of 5 are charged, the audit says 0"]}
+    assert found(hf) == {"I6": ["1 of 5 attempts are counted, the audit has 0"]}
 
 
 def test_more_attempts_than_there_are(hf: Holdfast, busy: Busy) -> None:
     change(hf, busy.deferred, "max_attempts = 0")
 
-    assert found(hf) == {"I6": ["1 attempts of 0 are charged, the audit says 1"]}
+    assert found(hf) == {"I6": ["1 of 0 attempts are counted, the audit has 1"]}
 
 
 def test_a_stage_with_attempts_that_it_did_not_take(hf: Holdfast, busy: Busy) -> None:
@@ -171,7 +174,7 @@ def test_a_stage_with_attempts_that_it_did_not_take(hf: Holdfast, busy: Busy) ->
         id=busy.staged.id,
     )
 
-    assert found(hf) == {"I6": ["stage think counts 7 attempts, the audit says 3"]}
+    assert found(hf) == {"I6": ["stage think counts 7 attempts, the audit has 3"]}
 
 
 def test_a_token_that_counts_other_claims(hf: Holdfast, busy: Busy) -> None:
@@ -185,7 +188,10 @@ def test_a_lost_lease_that_was_never_given(hf: Holdfast, busy: Busy, detail: str
     say(hf, busy.done, "job.lease_lost", detail=detail)
 
     ((check, (told,)),) = found(hf).items()
-    assert (check, told.split(" ", 2)[2]) == ("I7", "lost a lease that was never given")
+    assert (check, told.split(" ", 2)[2]) == (
+        "I7",
+        "records the loss of a lease that was never issued",
+    )
 
 
 # -- I8: retries
@@ -194,7 +200,7 @@ def test_a_lost_lease_that_was_never_given(hf: Holdfast, busy: Busy, detail: str
 def test_a_retry_that_is_due_before_its_failure(hf: Holdfast, busy: Busy) -> None:
     change(hf, busy.deferred, "not_before_at = '2026-01-01T00:00:00.000Z'")
 
-    assert found(hf) == {"I8": ["it may be tried again from before its last failure"]}
+    assert found(hf) == {"I8": ["its retry is due before its last failure"]}
 
 
 # -- I9: what an enqueue wrote
@@ -216,13 +222,13 @@ def test_something_that_changed_since_it_was_enqueued(
 ) -> None:
     change(hf, busy.waiting, changes)
 
-    assert found(hf) == {"I9": [f"since it was enqueued there changed: {named}"]}
+    assert found(hf) == {"I9": [f"changed since it was enqueued: {named}"]}
 
 
 def test_history_that_was_rewritten(hf: Holdfast, busy: Busy) -> None:
     change(hf, busy.archived, "payload_hash = 'another'", table="job_history")
 
-    assert found(hf) == {"I9": ["since it was enqueued there changed: payload_hash"]}
+    assert found(hf) == {"I9": ["changed since it was enqueued: payload_hash"]}
 
 
 def test_a_detail_that_is_no_document(hf: Holdfast, busy: Busy) -> None:
@@ -237,7 +243,7 @@ def test_a_detail_that_is_no_document(hf: Holdfast, busy: Busy) -> None:
     told = by_rule(report_of(hf, only=["I1", "I6", "I7", "I9"]))
 
     assert told == {
-        "I9": [f"job:{job.id} since it was enqueued there changed: payload_hash origin_queue"]
+        "I9": [f"job:{job.id} changed since it was enqueued: payload_hash origin_queue"]
     }
 
 
@@ -249,9 +255,13 @@ def test_a_detail_that_is_no_document(hf: Holdfast, busy: Busy) -> None:
     [
         ("done", "result = NULL", "it is completed and has no result"),
         ("waiting", "result = '1'", "it is queued and has a result"),
-        ("dead", "last_error_at = NULL", "it failed and does not say why"),
+        ("dead", "last_error_at = NULL", "it failed without an error class"),
         ("dead", "queue = 'q:default'", "it is failed on q:default"),
-        ("done", "key_expires_at = NULL", "it is completed and the time of its end says otherwise"),
+        (
+            "done",
+            "key_expires_at = NULL",
+            "it is completed but finished_at or key_expires_at does not match",
+        ),
     ],
 )
 def test_an_end_that_is_not_whole(
@@ -269,7 +279,7 @@ def test_a_finished_stage_without_its_result(hf: Holdfast, busy: Busy) -> None:
         id=busy.dead.id,
     )
 
-    assert found(hf) == {"I10": ["stage fetch has ended and has no result"]}
+    assert found(hf) == {"I10": ["stage fetch is finished without a result"]}
 
 
 # -- I12 and I13: keys and units
@@ -287,13 +297,13 @@ def archive_twice(hf: Holdfast, job: Any) -> None:
 def test_a_key_that_stands_for_two_jobs(hf: Holdfast, busy: Busy) -> None:
     archive_twice(hf, busy.done)
 
-    assert found(hf) == {"I12": ["its idempotency key is held twice"]}
+    assert found(hf) == {"I12": ["its idempotency key is used by two jobs"]}
 
 
 def test_a_key_that_was_made_for_another_tenant(hf: Holdfast, busy: Busy) -> None:
     change(hf, busy.waiting, f"idempotency_key = 'plain:{OTHER_ORG}::1'")
 
-    assert found(hf) == {"I12": ["its idempotency key was made for another type or tenant"]}
+    assert found(hf) == {"I12": ["its idempotency key names another job type or tenant"]}
 
 
 def test_a_unit_with_two_jobs(hf: Holdfast, busy: Busy) -> None:
@@ -310,7 +320,9 @@ def test_a_unit_whose_job_is_alive_beside_its_replay(hf: Holdfast, busy: Busy) -
     # A replay that no dead letter lists is the concern of another check.
     told = by_rule(report_of(hf, only=["I12", "I13"]))
     assert told == {
-        "I13": [f"job:{busy.waiting.id} it is alive beside another job of its execution unit"]
+        "I13": [
+            f"job:{busy.waiting.id} it is active together with another job of its execution unit"
+        ]
     }
 
 

@@ -91,7 +91,7 @@ def test_a_replay_is_verified_when_what_it_set_off_is_delivered(
         letters = operator(hf, org_id=ORG)
         replay(letters, job)
         hf.worker().run_once(limit=1)
-        with pytest.raises(StepRefused, match="1 of its deliveries are not done"):
+        with pytest.raises(StepRefused, match="1 of its deliveries are not finished"):
             letters.verify_replay(job.id)
 
         office.go_on()

@@ -219,7 +219,10 @@ def test_job_rows_cannot_be_set_to_leave_before_the_longest_key_expires() -> Non
         ("queues = 3", "queues must be a table: [queues.NAME]"),
         ('[queues]\n"q:x" = 3', 'queues."q:x" must be a table: [queues."q:x"]'),
         ("retention = 3", "retention must be a table: [retention]"),
-        ("[queues.reports]\nweight = 1", ":1: queues.reports is no name there: it must be a queue"),
+        (
+            "[queues.reports]\nweight = 1",
+            ":1: queues.reports is not a valid name: it must be a queue",
+        ),
         (
             '[queues."q:a"]\nmax_running = 0',
             "1,000,000,000; to let nothing run, pause the queue",

@@ -225,7 +225,7 @@ def test_bad_lines_fail_the_whole_job(sim: Simulator, client: Mistral) -> None:
     assert ended.status == "FAILED"
     assert {error.message: error.count for error in ended.errors} == {
         "Invalid request: messages: Field required": 2,
-        "The custom_id is there already.": 1,
+        "The custom_id is already used.": 1,
     }
     assert sim.ledger.charges == []
 

@@ -387,7 +387,7 @@ def test_everything_can_be_steered_from_another_process(sim: Simulator, plain: P
     ("path", "body", "says"),
     [
         ("/_sim/clock", {"advance": -1}, "0 or more"),
-        ("/_sim/clock", {"freeze": True}, "nothing to freeze"),
+        ("/_sim/clock", {"freeze": True}, "cannot be frozen"),
         ("/_sim/clock", [1], "JSON object"),
         ("/_sim/faults", {}, "name is missing"),
         ("/_sim/faults", {"name": "rain"}, "no fault 'rain'"),

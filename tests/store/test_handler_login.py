@@ -652,7 +652,7 @@ def test_a_login_of_another_database_is_refused(
     try:
         store = open_store(url, handler_url=as_login(postgres.dsn(other), LOGIN))
         with (
-            pytest.raises(ConfigError, match="does not lead to the database of db"),
+            pytest.raises(ConfigError, match="points to another database than db"),
             store.tenant_transaction(ORG, None, lambda tx: None),
         ):
             raise AssertionError("never reached")

@@ -350,7 +350,9 @@ def test_an_owner_who_is_no_superuser_migrates_and_works(fresh_server: PostgresS
     with _role(fresh_server) as owner, empty_database(fresh_server, owner) as url:
         store = open_store(url, check=False, components=COMPONENTS)
         for role in ("holdfast_engine", "holdfast_auditor"):
-            with pytest.raises(StoreError, match=rf"{role} .* not ready.* CREATE ROLE") as caught:
+            with pytest.raises(
+                StoreError, match=rf"{role} .* missing or incomplete.* CREATE ROLE"
+            ) as caught:
                 store.migrate()
             advice = str(caught.value).partition("As an administrator: ")[2]
             with pytest.raises(SchemaMismatch):

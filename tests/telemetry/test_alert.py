@@ -388,7 +388,7 @@ def test_alerts_are_lines_of_the_log(hf: Holdfast) -> None:
     assert (line["event"], line["level"]) == ("alert", "critical")
     assert (line["kind"], line["severity"], line["count"]) == ("dead_letter", "critical", 1)
     assert {name: line[name] for name in SIX} == SIX
-    assert line["summary"] == "A mail.send job died with GONE at stage run, attempt 5"
+    assert line["summary"] == "A mail.send job was dead-lettered with GONE at stage run, attempt 5"
 
 
 # -- a target that takes its time

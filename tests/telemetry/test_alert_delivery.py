@@ -247,7 +247,7 @@ def test_alerts_go_to_a_configured_channel(opened: list[Holdfast], tmp_path: Pat
 
     (mail,) = (path.read_text() for path in tmp_path.rglob("*") if path.is_file())
     assert "oncall@example.com" in mail
-    assert "A mail.send job died with GONE" in mail
+    assert "A mail.send job was dead-lettered with GONE" in mail
 
 
 def test_a_channel_that_is_not_configured_is_refused(opened: list[Holdfast]) -> None:

@@ -290,7 +290,7 @@ class Holdfast(JobLookup):
             return []
         if conn is not None:
             if is_awaiting(conn):
-                raise ConfigError("This connection must be awaited: use aenqueue or aenqueue_many.")
+                raise ConfigError("The connection is asynchronous: use aenqueue or aenqueue_many.")
             self.sync(borrowed=True)
             batches = [chunks[0]()]
             steps = self._borrowed_steps(conn, batches[0])

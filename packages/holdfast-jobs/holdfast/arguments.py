@@ -114,7 +114,7 @@ def instant(value: object) -> datetime:
     try:
         value.astimezone(UTC)
     except OverflowError:
-        raise ValueError("is beyond the calendar") from None
+        raise ValueError("is out of range for a datetime") from None
     return value
 
 
@@ -273,7 +273,7 @@ def _guard(
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as exc:
-            raise error({function.__name__: f"was called wrongly: {exc}"}) from None
+            raise error({function.__name__: f"has invalid arguments: {exc}"}) from None
         wrong: dict[str, str] = {}
         for item, check in found.items():
             if item not in bound.arguments:
@@ -319,7 +319,7 @@ def _check_of(
     if isinstance(parameter.default, bool):
         return flag
     place = method if kind is None else f"{kind.__name__}.{method}"
-    raise TypeError(f"{place}: the parameter {parameter.name!r} has no check")
+    raise TypeError(f"{place}: the parameter {parameter.name!r} has no validator")
 
 
 def _problem(exc: Exception) -> str:

@@ -85,9 +85,9 @@ class FakeClock:
                 raise TypeError(type(step).__name__)
             then = self.now() + step
         except (TypeError, ValueError, OverflowError) as exc:
-            raise InvalidArgument({"delta": f"is no length of time: {exc}"}) from None
+            raise InvalidArgument({"delta": f"is not a valid duration: {exc}"}) from None
         if step < timedelta(0):
-            raise InvalidArgument({"delta": "a clock does not go back"})
+            raise InvalidArgument({"delta": "must not be negative: the clock cannot be moved back"})
         with self._lock:
             self._now = then
         for hook in self.on_advance:

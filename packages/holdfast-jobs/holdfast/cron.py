@@ -162,8 +162,8 @@ def parse_cron(text: str) -> Cron:
     parts = ALIASES.get(text.strip().lower(), text).split()
     if len(parts) != len(_FIELDS):
         raise BadTiming(
-            f"has {len(parts)} fields; write five: minute, hour, day of the month, month,"
-            " day of the week, or one of " + ", ".join(ALIASES)
+            "must have five fields: minute, hour, day of the month, month, day of the week; it has"
+            f" {len(parts)}. Or use one of " + ", ".join(ALIASES)
         )
     fields = [syntax.read(part) for syntax, part in zip(_FIELDS, parts, strict=True)]
     try:
@@ -250,13 +250,13 @@ def read_zone(name: str) -> tzinfo:
         # UTC works without a time zone database.
         return UTC
     if not _ZONE.fullmatch(name) or _NO_PLACE.fullmatch(name):
-        raise BadTiming(f"is {name[:40]!r}, which is no IANA name; {_LIKE}")
+        raise BadTiming(f"is {name[:40]!r}, which is not an IANA time zone name; {_LIKE}")
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError) as exc:
         raise BadTiming(
-            f"is {name!r}, which this machine does not know; {_LIKE}. A machine without a database"
-            " of time zones needs the package tzdata"
+            f"is {name!r}, which is not in this machine's time zone database; {_LIKE}. A machine"
+            " without such a database needs the package tzdata"
         ) from exc
 
 

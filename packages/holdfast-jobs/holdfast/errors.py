@@ -138,8 +138,8 @@ class UnknownRun(NotFound):
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
         super().__init__(
-            f"No run {name!r} is declared; there is: {', '.join(sorted(known)) or 'none'}. "
-            f"Declare it in holdfast.toml: [runs.{name}] with its queues."
+            f"No run {name!r} is declared. Declared: {', '.join(sorted(known)) or 'none'}. Declare"
+            f" it in holdfast.toml: [runs.{name}] with its queues."
         )
 
 
@@ -156,10 +156,10 @@ class UnknownQueue(NotFound):
 
     def __init__(self, queue: str, known: Iterable[str] = ()) -> None:
         self.queue = queue
-        there = f" There is: {', '.join(sorted(known))}." if known else ""
+        there = f" Registered: {', '.join(sorted(known))}." if known else ""
         mend = f"Declare it with hf.queue({queue!r})."
         if queue == "q:deadletter":
-            mend = "Nothing is claimed from the dead letters: see holdfast dead-letters."
+            mend = "It holds dead letters and cannot be worked on: see holdfast dead-letters."
         super().__init__(f"No queue {queue!r} is registered.{there} {mend}")
 
 
@@ -184,8 +184,8 @@ class QueueFull(Conflict):
         self.queue, self.limit, self.per_tenant = queue, limit, per_tenant
         limits = [f"{limit} jobs" if limit else "", f"{per_tenant} a tenant" if per_tenant else ""]
         super().__init__(
-            f"Queue {queue} is full: it may hold {' and '.join(filter(None, limits))}. Nothing was "
-            "enqueued. Try again later, add workers, or raise its max_depth."
+            f"Queue {queue} is full: its limit is {' and '.join(filter(None, limits))}. Nothing"
+            " was enqueued. Try again later, add workers, or raise its max_depth."
         )
 
 

@@ -50,7 +50,7 @@ def check_is_for_tests(store: Store) -> None:
     name: str = store.one(DATABASE.identify)["name"]
     if not is_test_name(name):
         raise ConfigError(
-            f"{name} does not look like a test database, so the test does not touch it: tests"
+            f"{name} does not look like a test database, so the test refuses to run on it: tests"
             " write with a fake clock, which damages a real audit trail. Use a file in a temporary"
             " folder, or a database with the word test in its name, such as test_shop."
         )
@@ -58,8 +58,8 @@ def check_is_for_tests(store: Store) -> None:
     for row in store.many(SQL.list_workers):
         if abs(now - read_instant(row["seen_at"])) < _ALIVE:
             raise ConfigError(
-                f"Worker {row['worker_id']} on {row['host']} works on {name}, so the test does not"
-                " touch it. Stop the worker, or use another test database."
+                f"Worker {row['worker_id']} on {row['host']} uses {name}, so the test refuses to"
+                " run on it. Stop the worker, or use another test database."
             )
 
 
@@ -87,7 +87,7 @@ def open_for_tests(database: Any, clock: Clock) -> Store:
     if url.startswith("sqlite:") and not is_test_name(path_of(url) or ""):
         # Before the file is opened, which would create it.
         raise ConfigError(
-            f"{path_of(url)} does not look like a test database, so the test does not touch it."
+            f"{path_of(url)} does not look like a test database, so the test refuses to run on it."
             " Use a file in a temporary folder, or one with the word test in its name."
         )
     store = open_store(url, clock=clock, check=False)

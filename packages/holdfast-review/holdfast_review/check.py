@@ -46,7 +46,7 @@ def _check_recipient(
     hf: Holdfast, place: str, one: Recipient, given: Given, errors: dict[str, str]
 ) -> None:
     if not hf.outbox.channels.knows(one.channel):
-        errors[f"{place}.channel"] = "is no channel of this deployment; add [channels.NAME]"
+        errors[f"{place}.channel"] = "is not a declared channel; add [channels.NAME]"
         return
     # The real subject is built from this one and fixed words.
     says = hf.outbox.channels.problem(one.channel, one.address, subject_of(given.changelist_id))
@@ -58,10 +58,10 @@ def _check_patch(hf: Holdfast, given: Given, actor: Actor, errors: dict[str, str
     try:
         found = hf.artifacts.get(given.source.artifact_id, org_id=given.org_id, actor=actor)
     except ArtifactNotFound:
-        errors["source.artifact_id"] = "is no artifact of this tenant"
+        errors["source.artifact_id"] = "is not an artifact of this tenant"
         return
     if found.state is not ArtifactState.STORED:
-        errors["source.artifact_id"] = "is an artifact that is gone or not there yet"
+        errors["source.artifact_id"] = "is an artifact that was removed or is not stored yet"
     elif found.name == SEALED_NAME:
         errors["source.artifact_id"] = "is a posted patch that is not redacted yet; post it again"
     elif (found.bytes or 0) > hf.settings.review.max_bytes:
@@ -78,7 +78,7 @@ def _check_repository(fetch: ChecksSource, source: Source, errors: dict[str, str
     except ChangeMissing as exc:
         what = exc.context.get("what")
         if what == "repository":
-            errors["source.repository"] = "is no git repository"
+            errors["source.repository"] = "is not a git repository"
         else:
             errors[f"source.{what}"] = _revision_problem(exc.context.get("problem"))
     except ChangeTooLarge:
@@ -95,4 +95,4 @@ def _revision_problem(problem: object) -> str:
         case "unrelated":
             return "has no history in common with the head"
         case _:
-            return "is no revision of the repository"
+            return "is not a revision of the repository"

@@ -84,7 +84,7 @@ def submit(
     recipients = read_recipients(required, others)
     source = read_source(given)
     if source is None:
-        raise click.UsageError("Say what to review: --repository with --head, or --patch.")
+        raise click.UsageError("Pass --repository with --head, or --patch.")
     with app_of(ctx, required=False) as hf:
         asked_for = Reviews.for_app(hf).submit(
             **given, source=source, recipients=recipients, rerun=rerun
@@ -170,7 +170,7 @@ def erase(
     from holdfast_review.reviews import Reviews
 
     if (changelist_id is None) == (recipient is None) or org_id is None:
-        raise click.UsageError("Say whose: --org, and --changelist or --recipient.")
+        raise click.UsageError("Pass --org, and --changelist or --recipient.")
     with app_of(ctx, required=False) as hf:
         # The audit is permanent, so it must not contain a person's name.
         subject = "recipient" if changelist_id is None else f"changelist:{changelist_id}"
@@ -194,7 +194,9 @@ def read_source(given: dict[str, Any]) -> Source | None:
     )
     if patch is not None:
         if repository or head or base:
-            raise click.UsageError("--patch stands for itself, without a repository.")
+            raise click.UsageError(
+                "--patch cannot be combined with --repository, --head or --base."
+            )
         return Source.posted(read_patch(patch))
     if repository is None and head is None and not base:
         return None
@@ -245,10 +247,10 @@ def print_submitted(found: Submitted, as_json: bool) -> None:
     if as_json:
         print_json(told)
     else:
-        state = "submitted" if found.created else f"was there already ({found.answer})"
+        state = "submitted" if found.created else f"already exists ({found.answer})"
         click.echo(f"{found.review.review_id}  {state}  {found.review.word or 'canceled'}")
     if found.differs:
-        click.echo("The review that is there was asked for otherwise; it stands.", err=True)
+        click.echo("A review with other options exists; it was not changed.", err=True)
 
 
 def print_origin(review: Review) -> None:
@@ -273,7 +275,7 @@ def print_shown(found: Shown) -> None:
     if one.dead_letter_id:
         click.echo(f"dead letter {one.dead_letter_id}")
     if one.is_erased:
-        click.echo("what was found, and who was told, has been erased")
+        click.echo("The findings and recipients were erased.")
     print_origin(one)
     if found.summary:
         click.echo(one_line(found.summary))

@@ -145,7 +145,7 @@ def _read(org_id: str, name: str, value: str, reason: str) -> dict[str, str]:
         tenant, bad["org_id"] = "", str(exc)
     asked = {"org_id": tenant, name: read_name(name, value, bad, LONGEST_NAME)}
     if not reason.strip():
-        bad["reason"] = "must say why; the audit keeps it"
+        bad["reason"] = "is required; it is recorded in the audit"
     if bad:
         raise InvalidReview(bad)
     return asked

@@ -267,7 +267,7 @@ class Repository:
                 start_new_session=True,
             )
         except FileNotFoundError:
-            raise ConfigInvalid("There is no git here. Install it.", missing="git") from None
+            raise ConfigInvalid("git is not installed. Install it.", missing="git") from None
         return _Output(process, self.seconds).read(max_bytes, step)
 
 

@@ -274,7 +274,9 @@ def read_name(field_name: str, value: object, errors: dict[str, str], longest: i
         errors[field_name] = f"must be a text of 1 to {longest} characters"
         return ""
     if not value.isprintable() or value != value.strip():
-        errors[field_name] = "must be one line of printable characters without blanks around it"
+        errors[field_name] = (
+            "must be one line of printable characters that does not start or end with whitespace"
+        )
         return ""
     return value
 

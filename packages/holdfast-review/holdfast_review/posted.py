@@ -59,9 +59,9 @@ def read_posted(hf: Holdfast, patch: bytes, *, is_sealed: bool = False) -> Poste
     except PatchInvalid as exc:
         line = exc.context.get("line")
         where = f": see line {line}" if line else ""
-        return _bad(f"is no patch that can be read{where}")
+        return _bad(f"is not a valid patch{where}")
     except RedactionFailed:
-        return _bad("may still hold a secret after it was redacted, so it is not kept")
+        return _bad("may still contain a secret after redaction, so it was not stored")
     # A sealed patch is stored unchanged.
     if not is_sealed and len(data) > limits.max_bytes:
         return _bad(too_large(limits.max_bytes))

@@ -126,7 +126,7 @@ def submit(hf: Holdfast, given: Given, sender: Sender, fetch: object = None) -> 
     running = current.get()
     if running is not None and running.org_id != given.org_id:
         raise Forbidden(
-            f"Job {running.id} runs for tenant {running.org_id}; it may not submit for others."
+            f"Job {running.id} of tenant {running.org_id} cannot submit for another tenant."
         )
     if running is not None:
         sender = Sender(
@@ -292,7 +292,7 @@ def _write(
     batch = _prepare(hf, given, key, sender, review_id, job_id)
     enqueued = run(tx, insert_steps(batch))
     if enqueued[0].id != job_id:
-        raise InvalidReview({"idempotency_key": "is the key of a job that is no review"})
+        raise InvalidReview({"idempotency_key": "belongs to a job that is not a review"})
     detail = {
         "changelist_id": given.changelist_id,
         "review_version": given.review_version,

@@ -2,8 +2,8 @@
 
 -- find_overtaken :many — I14, crosses tenants: a version entered the outbox after a higher one
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
-       'it tells of version ' || CAST(delivery.version AS text)
-           || ', and was made after the one that tells of a higher one' AS detail
+       'version ' || CAST(delivery.version AS text)
+           || ' was notified after a higher version' AS detail
 FROM holdfast.review AS review
 JOIN holdfast.delivery AS delivery
   ON delivery.org_id = review.org_id AND delivery.subject = 'changelist:' || review.changelist_id
@@ -18,8 +18,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
 
 -- find_outdated :many — I14, crosses tenants: a review started below a succeeded version
 SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
-       'it is of version ' || CAST(review.review_version AS text)
-           || ', and began after a higher one had succeeded' AS detail
+       'version ' || CAST(review.review_version AS text)
+           || ' started after a higher version had succeeded' AS detail
 FROM holdfast.review AS review
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
   AND EXISTS (SELECT 1 FROM holdfast.review AS higher
@@ -62,7 +62,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
 
 -- find_foreign_reviews :many — I29, crosses tenants: a review names a job of another tenant
 SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
-       'it names a job that is another tenant''s' AS detail
+       'it refers to a job of another tenant' AS detail
 FROM holdfast.review AS review
 CROSS JOIN holdfast.job_event AS made
 WHERE made.job_id = review.job_id AND made.name = 'job.enqueued' AND made.org_id <> review.org_id

@@ -17,5 +17,5 @@ def check_version(version: int, *, succeeded: int | None, is_rerun: bool) -> Non
         problem = f"must be higher than {succeeded}, which succeeded"
         raise InvalidReview({"review_version": problem})
     if not is_rerun:
-        problem = f"version {succeeded} succeeded; say that a rerun is meant, or use that one"
+        problem = f"version {succeeded} succeeded; pass rerun (--rerun), or use that version"
         raise InvalidReview({"rerun": problem})

@@ -146,9 +146,7 @@ def show(
     from holdfast_rewrite.show import find_record, find_sent
 
     if sender and recipient:
-        raise click.UsageError(
-            "Say --sender or --recipient; one sees another thing than the other."
-        )
+        raise click.UsageError("Pass --sender or --recipient; they see different data.")
     if (sender or recipient) and not home_id:
         raise click.UsageError("--sender and --recipient need --home.")
     with app_of(ctx, required=False) as hf:
@@ -266,7 +264,7 @@ def _ask_model(settings: Settings, message: Message) -> ClassifierResult:
     from holdfast_rewrite.route import classifier_route
 
     route = classifier_route(settings)
-    assert route is not None, "the settings do not choose a model without its route"
+    assert route is not None, "the settings name a model only with its route"
     classifier = ModelClassifier(ConfiguredAccounts(settings), route)
     patience = settings.rewrite.classifier_timeout_seconds
     result, error = classify_safely(classifier, message, timeout_seconds=patience)
@@ -315,7 +313,7 @@ def _answers(answers: tuple[str, ...]) -> dict[str, str]:
         if not equals:
             raise click.BadParameter("write PREFERENCE=VALUE", param_hint="--answer")
         if name in given:
-            raise click.BadParameter(f"{name} is answered twice", param_hint="--answer")
+            raise click.BadParameter(f"{name} is passed twice", param_hint="--answer")
         given[name] = value
     return given
 

@@ -19,7 +19,7 @@ def read_text(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     if value is None:
         return None
     if value == "-" and ctx.meta.setdefault("holdfast.stdin", param.name) != param.name:
-        raise click.BadParameter("standard input holds one text, and it is read", param=param)
+        raise click.BadParameter("standard input can be read for one option only", param=param)
     try:
         text = sys.stdin.buffer.read().decode() if value == "-" else value
         text.encode()

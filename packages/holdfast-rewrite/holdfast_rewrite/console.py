@@ -10,7 +10,7 @@ from holdfast.console.visit import LONGEST_PAGE, ConsolePages, Go, Page, PageCon
 from holdfast.operate.refusal import InvalidAction
 from holdfast_rewrite.held import HeldRewrites
 
-_DONE = {"approve": "delivered as it is", "edit": "delivered as edited", "reject": "rejected"}
+_DONE = {"approve": "delivered unchanged", "edit": "delivered as edited", "reject": "rejected"}
 
 
 def list_held(visit: PageContext) -> Shown:

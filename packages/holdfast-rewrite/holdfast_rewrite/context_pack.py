@@ -115,7 +115,9 @@ def check_answers(answers: Mapping[str, str]) -> None:
     """Raise BadRewrite for an unknown preference or value."""
     known = load_tables().preferences
     if strange := sum(name not in known for name in answers):
-        raise BadRewrite(f"answers hold {strange} unknown preferences; known: {', '.join(known)}")
+        raise BadRewrite(
+            f"answers contain {strange} unknown preferences; known: {', '.join(known)}"
+        )
     for name, value in answers.items():
         if not isinstance(value, str) or value not in known[name]:
             values = ", ".join(known[name])

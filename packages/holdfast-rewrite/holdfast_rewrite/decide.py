@@ -159,7 +159,9 @@ def decide(
         return _decide(made, result, routes)
     except Exception as exc:
         # Only the type: the exception's message may quote text.
-        _log.error("request %s met a defect: %s", intake.rewrite_request_id, type(exc).__name__)
+        _log.error(
+            "request %s failed unexpectedly: %s", intake.rewrite_request_id, type(exc).__name__
+        )
         return made.failed(FailureCode.DEFECT)
 
 

@@ -137,7 +137,7 @@ class SqlDirectory:
         _check_locale(locale, errors)
         ids = _read_ids(errors, home_id=home_id, user_id=user_id)
         self._write(
-            SQL.put_member, "home_id", "is no home here; add it first", ids, role=str(role),
+            SQL.put_member, "home_id", "is not a known home; add it first", ids, role=str(role),
             locale=locale,
         )  # fmt: skip
 
@@ -146,12 +146,14 @@ class SqlDirectory:
         errors: dict[str, str] = {}
         _check_locale(locale, errors)
         ids = _read_ids(errors, home_id=home_id, user_id=user_id)
-        self._write(SQL.change_locale, "user_id", "is no member of this home", ids, locale=locale)
+        self._write(
+            SQL.change_locale, "user_id", "is not a member of this home", ids, locale=locale
+        )
 
     def leave(self, home_id: str, user_id: str) -> None:
         """Remove a member, who can no longer send or receive in this home."""
         ids = _read_ids(home_id=home_id, user_id=user_id)
-        self._write(SQL.leave, "user_id", "is no member of this home", ids)
+        self._write(SQL.leave, "user_id", "is not a member of this home", ids)
 
     def answer(self, home_id: str, user_id: str, preference_id: str, value_key: str) -> None:
         """Store a member's preference; the last answer counts."""
@@ -159,7 +161,7 @@ class SqlDirectory:
         _check_answer(preference_id, value_key, errors)
         ids = _read_ids(errors, home_id=home_id, user_id=user_id)
         self._write(
-            SQL.put_answer, "user_id", "is no member of this home", ids,
+            SQL.put_answer, "user_id", "is not a member of this home", ids,
             preference_id=preference_id, value_key=value_key,
         )  # fmt: skip
 
@@ -172,7 +174,7 @@ class SqlDirectory:
             return tx.maybe(SQL.has_home, org_id=ids["home_id"]) is not None
 
         if not self.hf.store.write(work):
-            raise InvalidRewrite({"home_id": "is no home here; add it first"})
+            raise InvalidRewrite({"home_id": "is not a known home; add it first"})
 
     def unblock(self, home_id: str, user_id: str) -> None:
         """Unblock a person. Does nothing if they are not blocked."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 from holdfast.clock import ms, read_instant
 from holdfast.operate.doctor.finding import RUN, CheckContext, Finding, Severity, last_of
 from holdfast.operate.doctor.finding import SQL as DOCTOR
+from holdfast.operate.plural import counted
 from holdfast.store import Statements
 from holdfast_rewrite.enums import ORCHESTRATOR_RUN as ORCHESTRATOR
 
@@ -24,7 +25,7 @@ def check_rewrites(context: CheckContext) -> Iterator[Finding]:
     (row,) = context.many(SQL.count_left, age_ms=ms(PATIENCE), limit=limits.count)
     yield from _check_held(context)
     if not row["requests"]:
-        yield Finding("rewrites", OK, "No rewrite waits for its orchestrator for long.")
+        yield Finding("rewrites", OK, "No rewrite is overdue.")
         return
     ran = {
         run["name"]: run["started_at"]
@@ -33,7 +34,7 @@ def check_rewrites(context: CheckContext) -> Iterator[Finding]:
     yield Finding(
         "rewrites",
         PROBLEM,
-        f"{row['requests']} rewrites wait for their orchestrator since"
+        f"{counted(row['requests'], 'rewrite waits', 'rewrites wait')} for the orchestrator since"
         f" {read_instant(row['since']):%F %T} UTC; {last_of(ORCHESTRATOR, ran)}.",
         RUN.format(name=ORCHESTRATOR),
         {"requests": row["requests"]},
@@ -48,7 +49,7 @@ def _check_held(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "rewrites",
             PROBLEM,
-            f"{row['rewrites']} rewrites are held for a person, the oldest since"
+            f"{counted(row['rewrites'], 'rewrite')} held for review, the oldest since"
             f" {read_instant(row['since']):%F %T} UTC.",
             "Decide them: holdfast rewrite held list.",
             {"held": row["rewrites"]},

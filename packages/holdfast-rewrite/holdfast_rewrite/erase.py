@@ -79,7 +79,7 @@ def erase_data(
     whose = Whose.read(user_id, home_id)
     context.check(Action.ERASE, org_id=whose.home_id, subject=whose.subject)
     if not reason.strip():
-        raise InvalidRewrite({"reason": "must say why; the audit keeps it"})
+        raise InvalidRewrite({"reason": "is required; it is recorded in the audit"})
     requests, after = 0, FIRST
     while True:
         erase = partial(_erase_page, whose=whose, actor=context.actor, after=after)

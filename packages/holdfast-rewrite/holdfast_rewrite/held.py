@@ -205,7 +205,7 @@ class HeldRewrites:
         )
         if found.verdict is Mark.FAIL:
             codes = [*found.result.violations, *found.result.flags]
-            raise InvalidRewrite({"text": f"does not pass the gate: {', '.join(codes)[:200]}"})
+            raise InvalidRewrite({"text": f"fails validation: {', '.join(codes)[:200]}"})
         return found
 
 
@@ -253,5 +253,5 @@ def _findings(row: Row) -> tuple[str, ...] | None:
 
 def _reason(reason: str) -> str:
     if not reason.strip():
-        raise InvalidRewrite({"reason": "must say why; the audit keeps it"})
+        raise InvalidRewrite({"reason": "is required; it is recorded in the audit"})
     return reason.strip()[:LONGEST_REASON]

@@ -134,7 +134,7 @@ class Lexicon:
 
     def _compile(self, document: Mapping[str, Any], locale: str) -> None:
         if document["locale"] != locale:
-            raise BadLexicon(f"the lexicon of {locale} says it is for another language")
+            raise BadLexicon(f"the lexicon of {locale} declares another language")
         if unknown := sorted(set(document) - _TOP - set(SECTIONS)):
             raise BadLexicon(f"the lexicon of {locale} has unknown keys: {', '.join(unknown)}")
         self.locale = locale
@@ -182,7 +182,7 @@ class Lexicon:
         try:
             return cls(tomllib.loads(text), locale=locale)
         except tomllib.TOMLDecodeError as bad:
-            raise BadLexicon(f"the lexicon of {locale} is no TOML: {bad}") from bad
+            raise BadLexicon(f"the lexicon of {locale} is not valid TOML: {bad}") from bad
 
     def check(self, text: str) -> Findings:
         """Find matches of the lexicon in a text."""

@@ -76,7 +76,7 @@ def _one_of(words: frozenset[str], given: str | None) -> str:
 
 HELD = Gauge(
     "holdfast_rewrites_held",
-    f"Rewrites that are held for a person, counted up to {BOUND}.",
+    f"Rewrites held for review, counted up to {BOUND}.",
     ("reason",),
 )
 HELD_AGE = Gauge(

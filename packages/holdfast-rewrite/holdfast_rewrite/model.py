@@ -89,7 +89,7 @@ class ClassifierResult(Document):
         if not flags or len(set(flags)) != len(flags):
             raise BadRewrite("safety_flags must be one or more, each once")
         if SafetyFlag.NONE in flags and len(flags) > 1:
-            raise BadRewrite("safety_flags holds none only alone")
+            raise BadRewrite("safety_flags: none cannot be combined with other flags")
 
     @property
     def language_confidence(self) -> Level:
@@ -326,7 +326,7 @@ def _read(kind: Any, value: object, place: str) -> Any:
         return _read_object(kind, value, place)
     if issubclass(kind, StrEnum):
         if not isinstance(value, str) or value not in tuple(kind):
-            raise BadRewrite(f"{place} is not one of its words")
+            raise BadRewrite(f"{place} has an unknown value")
         return kind(value)
     if type(value) is not kind:
         raise BadRewrite(f"{place} must be {kind.__name__}")

@@ -267,7 +267,7 @@ class Orchestrator:
                 except RuleBroken as exc:
                     if exc.rule != CADENCE_RULE:
                         raise
-        raise StoreBusy("Others keep taking the weeks of these senders. Try again.")
+        raise StoreBusy("Concurrent requests keep changing the weeks of these senders. Try again.")
 
     # -- events
 
@@ -298,13 +298,13 @@ def _check_tenant(given: Sequence[Given]) -> None:
     running = current.get()
     if running is not None and any(item.home_id != running.org_id for item in given):
         raise Forbidden(
-            f"Job {running.id} runs for tenant {running.org_id}; it may not submit for others."
+            f"Job {running.id} of tenant {running.org_id} cannot submit for another tenant."
         )
 
 
 def _complain(exc: Exception) -> None:
     # Only the type: the exception of third-party code may quote anything.
-    _log.error("the directory of homes failed: %s", type(exc).__name__)
+    _log.error("directory lookup failed: %s", type(exc).__name__)
 
 
 def _captured(household: Household | None) -> Captured | None:

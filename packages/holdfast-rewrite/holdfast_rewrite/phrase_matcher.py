@@ -76,7 +76,7 @@ def parse(text: str, names: Mapping[str, OneOf]) -> tuple[bool, tuple[Part, ...]
     reader = _Reader(text, pieces[1:] if is_bound else pieces, names)
     parts = reader.sequence()
     if reader.pieces or not parts:
-        raise BadPhrase(f"the phrase {text!r} does not end where it should")
+        raise BadPhrase(f"the phrase {text!r} has trailing characters")
     if not any(words_of(parts)):
         raise BadPhrase(f"the phrase {text!r} has no word")
     return is_bound, parts

@@ -52,7 +52,7 @@ class Routes:
         if not self._rows:
             problems.append("there is none: add [[rewrite.routes]] to holdfast.toml")
         if problems:
-            raise ConfigError("The routes of the rewrite cannot be used: " + "; ".join(problems))
+            raise ConfigError("Invalid rewrite routes: " + "; ".join(problems))
 
     def decide(self, request: RouteRequest) -> dict[str, Any]:
         """Return RoutingDecisionV1 for *request*, also the route of its job. Raises NoRoute."""
@@ -60,7 +60,7 @@ class Routes:
         row = next((row for row in self._rows if _takes(row, request)), None)
         if row is None:
             raise NoRoute(
-                f"No route takes {request.rewrite_strength} for {request.surface} from"
+                f"No route matches {request.rewrite_strength} for {request.surface} from"
                 f" {request.source_locale} to {request.target_locale}. Add one to"
                 " [[rewrite.routes]]."
             )
@@ -153,7 +153,7 @@ class Routes:
         try:
             adapter = adapter_of(provider, account, kind)
         except ConfigError as exc:
-            return [f"cannot speak to {provider!r}: {str(exc).rstrip('.')}"]
+            return [f"cannot be used with provider {provider!r}: {str(exc).rstrip('.')}"]
         if mode == "batch" and not capabilities_of(account, adapter.capabilities).supports_batches:
             return [f"sends batches to {provider!r}, which takes none; use execution_mode async"]
         return []
@@ -216,7 +216,7 @@ def _check(request: RouteRequest) -> None:
     if not request.policy_version:
         faults.append("policy_version")
     if faults:
-        raise NoRoute(f"A request that is none cannot be routed: look at {', '.join(faults)}.")
+        raise NoRoute(f"The request is invalid and has no route: check {', '.join(faults)}.")
 
 
 def _takes(row: RouteSettings, request: RouteRequest) -> bool:

@@ -29,7 +29,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR output.org_id = :org_id)
 
 -- find_parted :many — I39, crosses tenants: a request has the state of its job
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
-       'it is ' || request.status || ', its job ' || coalesce(job.state, 'gone') AS detail
+       'it is ' || request.status || ', its job ' || coalesce(job.state, 'missing') AS detail
 FROM holdfast.rewrite_request AS request
 LEFT JOIN holdfast.job_record AS job ON job.org_id = request.org_id AND job.id = request.job_id
 WHERE request.job_id IS NOT NULL
@@ -48,7 +48,7 @@ WHERE request.job_id IS NOT NULL
 -- find_mismatched :many — I39, crosses tenants: the job names the people and the locales of its request
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        CASE WHEN request.job_id IS NULL THEN 'no request has it'
-            ELSE 'it names others than its request' END AS detail
+            ELSE 'its columns differ from its request' END AS detail
 FROM holdfast.job_record AS job
 LEFT JOIN holdfast.rewrite_request AS request
   ON request.org_id = job.org_id AND request.job_id = job.id
@@ -111,8 +111,8 @@ WHERE request.rewrite_request IS NOT NULL
 -- find_left :many — I40, crosses tenants: an abandoned request, or one whose end is not audited
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
        CASE WHEN request.concluded_at IS NULL AND request.status IN ('completed', 'failed', 'canceled')
-            THEN 'it has ended, and the orchestrator has not said so'
-            WHEN request.step = 'judging' THEN 'it waits for a judge, and no judge has a job'
+            THEN 'it has ended, but the orchestrator has not finished it'
+            WHEN request.step = 'judging' THEN 'it waits for a judge without a judge job'
             ELSE 'it has no job and no failure' END AS detail
 FROM holdfast.rewrite_request AS request
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
@@ -137,7 +137,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
 
 -- find_unerased :many — I41, crosses tenants: what was erased is gone
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
-       'it says erased, and a text is left' AS detail
+       'it is marked erased, but a text is left' AS detail
 FROM holdfast.rewrite_request AS request
 LEFT JOIN holdfast.rewrite_message AS message
   ON message.org_id = request.org_id AND message.rewrite_request_id = request.rewrite_request_id
@@ -198,7 +198,7 @@ WHERE event.job_type = 'rewrite'
 
 -- find_changed_outputs :many — I49, crosses tenants: the output of a rewrite is the one that was stored
 SELECT output.org_id, 'rewrite:' || CAST(output.rewrite_request_id AS text) AS subject,
-       CASE WHEN event.id IS NULL THEN 'no event says that its output was stored'
+       CASE WHEN event.id IS NULL THEN 'its output has no event'
             ELSE 'its output is not what event ' || CAST(event.id AS text) || ' recorded'
             END AS detail
 FROM holdfast.rewrite_output AS output
@@ -213,7 +213,7 @@ SELECT output.org_id, 'rewrite:' || CAST(output.rewrite_request_id AS text) AS s
        CASE WHEN draft.org_id IS NULL OR draft.state <> 'stored'
             THEN 'it is stored without the verdict of a '
                  || {field(request.routing_decision, verdict_by)}
-            ELSE 'it is stored against its verdict' END AS detail
+            ELSE 'it is stored despite a rejecting verdict' END AS detail
 FROM holdfast.rewrite_output AS output
 JOIN holdfast.rewrite_request AS request
   ON request.org_id = output.org_id AND request.rewrite_request_id = output.rewrite_request_id

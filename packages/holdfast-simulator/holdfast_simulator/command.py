@@ -123,7 +123,7 @@ def main() -> None:
 
 def _taken(host: str, port: int, option: str, exc: OSError) -> CommandFailed:
     return CommandFailed(
-        f"Nothing can listen on {host}:{port}: {exc.strerror}. Choose another {option}."
+        f"Cannot listen on {host}:{port}: {exc.strerror}. Choose another {option}."
     )
 
 

@@ -77,7 +77,7 @@ class Control:
             raise Wrong("advance is a number of seconds, 0 or more")
         if "freeze" in asked:
             if not isinstance(clock, MovingClock):
-                raise Wrong("a virtual clock moves only by advance; there is nothing to freeze")
+                raise Wrong("a virtual clock moves only by advance and cannot be frozen")
             (clock.freeze if asked["freeze"] else clock.thaw)()
         clock.advance(seconds=seconds)
         self._state.pass_time()

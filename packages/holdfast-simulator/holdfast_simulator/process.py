@@ -133,7 +133,7 @@ def _line_problems(router: Router, batch: Batch) -> list[Problem]:
         try:
             item = router.read(batch, number, batch.line(index))
             if item.custom_id in names:
-                raise BadLine("duplicate_custom_id", "The custom_id is there already.", "custom_id")
+                raise BadLine("duplicate_custom_id", "The custom_id is already used.", "custom_id")
             names.add(item.custom_id)
             models.add(item.model)
             if len(models) > 1:

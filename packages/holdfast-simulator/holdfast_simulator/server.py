@@ -306,7 +306,7 @@ def _answer(
         except Exception as exc:
             # A responder or router bug: the client gets a 500, and the journal records the error.
             defects.append(f"{type(exc).__qualname__}: {exc}")
-            return router.refuse(Refused(Why.SERVER_ERROR, "The simulator has a defect."))
+            return router.refuse(Refused(Why.SERVER_ERROR, "Internal error of the simulator."))
 
     with state.lock:
         state.pass_time()

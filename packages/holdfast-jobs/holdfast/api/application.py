@@ -104,7 +104,7 @@ def _load(place: str) -> APIRouter:
     module, _, name = place.partition(":")
     found = getattr(importlib.import_module(module), name, None)
     if not isinstance(found, APIRouter):
-        raise ConfigError(f"{place} is no router of the HTTP API. Create it with Resource(…).")
+        raise ConfigError(f"{place} is not an HTTP API router. Create it with Resource(…).")
     return found
 
 

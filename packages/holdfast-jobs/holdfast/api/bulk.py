@@ -73,12 +73,14 @@ class Bulk(Body):
     """What all bulk actions have: a dry run first, then the count that it showed."""
 
     reason: Reason
-    dry_run: bool = Field(default=True, description="Only say what would be done.")
+    dry_run: bool = Field(
+        default=True, description=("Report what would change, without changing anything.")
+    )
     expected: int | None = Field(
         default=None, ge=0, le=_BIG, description="The count that the dry run showed."
     )
     tolerance: int = Field(
-        default=0, ge=0, le=_BIG, description="By how much the count may have changed."
+        default=0, ge=0, le=_BIG, description="Allowed difference from the expected count."
     )
 
 
@@ -121,7 +123,7 @@ class BulkResult(Model):
     matched: int
     ready: int
     done: int
-    remaining: int = Field(description="Repeat the action for these: one request has a limit.")
+    remaining: int = Field(description="Number of matching items left for the next request.")
     skipped: list[SkippedItems]
     stopped: str | None
 
@@ -193,7 +195,7 @@ def _check_count(bulk: Bulk, matched: int) -> None:
         raise ProblemError(
             422,
             "count_required",
-            "A bulk action carries the count that its dry run showed.",
+            "A bulk action requires the count from its dry run.",
             "Send dry_run: true first, then expected with its count.",
             errors=[("expected", "is required unless dry_run is true")],
         )

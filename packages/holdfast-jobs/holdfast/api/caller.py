@@ -58,9 +58,9 @@ class Caller:
             raise ProblemError(
                 422,
                 "tenant_required",
-                "A key of operations acts for a tenant that the request names.",
+                "An operations key requires the tenant in the request.",
                 "Name the tenant: org_id.",
-                errors=[("org_id", "is required with a key of operations")],
+                errors=[("org_id", "is required with an operations key")],
             )
         return str(named)
 

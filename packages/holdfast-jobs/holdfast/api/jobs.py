@@ -28,7 +28,7 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=200,
-        description="Two requests of a tenant with the same key are one job.",
+        description="Idempotency key: requests of a tenant with the same key are one job.",
     ),
 ]
 

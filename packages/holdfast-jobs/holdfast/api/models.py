@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from holdfast.operate import audit
 
 Reason = Annotated[
-    str, Field(min_length=1, max_length=1_000, description="Why; it is recorded in the audit.")
+    str, Field(min_length=1, max_length=1_000, description="Reason recorded in the audit.")
 ]
 
 

@@ -61,8 +61,8 @@ class Pages:
             raise ProblemError(
                 400,
                 "invalid_cursor",
-                "The cursor is not one of this listing.",
-                "Begin with the first page, and keep the filter while you follow next.",
+                "The cursor does not belong to this list.",
+                "Start at the first page, and keep the same filter while you follow next.",
             )
         return place
 

@@ -58,7 +58,7 @@ class Problem(BaseModel):
     status: int
     detail: str
     instance: str = Field(description="The path of the request.")
-    code: str = Field(description="Stable; programs decide by it.")
+    code: str = Field(description="Stable code for programs.")
     next_step: str = Field(description="What the caller can do.")
     request_id: str = Field(description="The id of the request, as in the header X-Request-Id.")
     errors: list[FieldError] | None = Field(

@@ -30,7 +30,7 @@ _SCHEMA = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Pro
 _SAYS = {
     400: "The request is malformed.",
     401: "The API key is missing, unknown, expired or revoked.",
-    403: "The key has not the scope or the role, or is bound to another tenant.",
+    403: "The key lacks the scope or the role, or is bound to another tenant.",
     404: "The object does not exist, or belongs to another tenant.",
     405: "The resource does not support this method.",
     408: "The body arrived too slowly.",
@@ -58,7 +58,9 @@ class GuardedRoute(APIRoute):
         """The scopes of which a caller needs one."""
         found: tuple[str, ...] = getattr(self.endpoint, "__holdfast_scopes__", ())
         if not found:
-            raise ConfigError(f"The route {self.path} names no scope: use Resource.read or .write.")
+            raise ConfigError(
+                f"The route {self.path} has no scope. Use Resource.read or Resource.write."
+            )
         return found
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -71,7 +71,7 @@ class Server:
         if self.dev_login is None:
             return [f"Holdfast serves {self.url}", f"API reference: {self.url}/v1/docs"]
         link = f"{self.url}/dev-login?token={self.dev_login.token}"
-        return [f"Open the console, once: {link}", f"API reference: {self.url}/v1/docs"]
+        return [f"Open the console (single use): {link}", f"API reference: {self.url}/v1/docs"]
 
     def run(self) -> None:
         """Serve until SIGINT or SIGTERM. Open requests have a few seconds to finish."""
@@ -107,8 +107,8 @@ def check_address(hf: Holdfast, host: str, *, is_dev: bool) -> None:
         )
     if not has_keys(hf.store):
         raise ConfigError(
-            f"Others can reach {host}, and there is no API key yet. Create one first: holdfast keys"
-            " create NAME --role admin --reason TEXT"
+            f"{host} is reachable from other machines, and no API key exists. Create one first:"
+            " holdfast keys create NAME --role admin --reason TEXT"
         )
 
 

@@ -126,7 +126,7 @@ async def open_stream(
         raise ProblemError(
             503,
             "too_many_streams",
-            "This server has as many open event streams as it can.",
+            "The server has reached its limit of open event streams.",
             "Connect again later.",
             {"Retry-After": "5"},
         )

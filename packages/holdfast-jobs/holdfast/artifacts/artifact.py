@@ -131,9 +131,9 @@ def read_id(value: object) -> str:
 def problem_of_name(name: object) -> str | None:
     """Return the problem with a display name, or None. Names are never used in paths."""
     if not isinstance(name, str) or not name or name != name.strip():
-        return "must be text without blanks around it"
+        return "must be text that does not start or end with whitespace"
     if any(unicodedata.category(letter) in _UNSEEN for letter in name):
-        return "must not hold control characters or invisible ones"
+        return "must not contain control or invisible characters"
     if "/" in name or "\\" in name or name in (".", ".."):
         return "must be a plain name, not a path"
     if len(name.encode()) > NAME_BYTES:

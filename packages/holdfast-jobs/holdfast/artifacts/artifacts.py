@@ -263,7 +263,7 @@ class Artifacts(ArtifactsExtension):
         """Remove an artifact before it expires. Its bytes are erased at once or soon after."""
         who = read_actor(actor)
         if not reason.strip():
-            raise InvalidArtifact({"reason": "must say why; it is kept in the audit"})
+            raise InvalidArtifact({"reason": "is required; it is recorded in the audit"})
         found, row = self._see(artifact_id, org_id, Reader(who, is_operator))
 
         def work(tx: Tx) -> int:
@@ -380,7 +380,7 @@ class Artifacts(ArtifactsExtension):
             # It may have expired between the two reads.
             self._usable(artifact_id, org_id, reader, session)
             raise ChecksumMismatch(
-                f"The bytes of artifact {found.id} are gone.",
+                f"The content of artifact {found.id} is missing.",
                 artifact_id=found.id,
                 reason="missing",
             )
@@ -486,5 +486,5 @@ def _reader(actor: Actor | str | None, is_operator: bool) -> Reader:
 
 def _check_length(expires_in: timedelta) -> None:
     if not isinstance(expires_in, timedelta) or not timedelta(0) < expires_in <= LONGEST_LINK:
-        must = "must be a timedelta, longer than nothing and at most 7 days"
+        must = "must be a positive timedelta of at most 7 days"
         raise InvalidArtifact({"expires_in": must})

@@ -53,7 +53,7 @@ def parts_of(place: str) -> tuple[str, str, str]:
     """Split a place into its two folders and its name. Any other form is refused."""
     found = _PLACE.fullmatch(place)
     if found is None:
-        raise RowInvalid("The place of an artifact is not made of its id.", column="place")
+        raise RowInvalid("The storage path of the artifact does not match its id.", column="place")
     first, second, name = found.groups()
     return first, second, name
 

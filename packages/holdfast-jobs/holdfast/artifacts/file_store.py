@@ -111,15 +111,14 @@ class FileBlobStore:
             os.close(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077 or len(key) < 16:
             raise ConfigError(
-                f"{self.root / _KEY_FILE} must hold 16 or more characters and be readable by its"
-                " owner only. Mend it, or delete it: another is made, and old links end."
+                f"{self.root / _KEY_FILE} must contain 16 or more characters and be readable by"
+                " its owner only. Fix the file, or delete it: a new key is created, and existing"
+                " links become invalid."
             )
         return key
 
     def presign(self, place: str, *, media_type: str, disposition: str, lasts: timedelta) -> str:
-        raise ConfigError(
-            "Artifacts are in a folder, which has no addresses of its own. Use a link instead."
-        )
+        raise ConfigError("Folder storage has no presigned URLs. Use a download link instead.")
 
     @contextmanager
     def _folder(self, folders: Iterable[str], *, make: bool = False) -> Iterator[int]:

@@ -62,7 +62,7 @@ class _Compared(io.RawIOBase):
     def _refuse(self, fault: str) -> None:
         self._fault = fault
         raise ChecksumMismatch(
-            f"The bytes of artifact {self._artifact.id} are not those that were stored.",
+            f"The content of artifact {self._artifact.id} does not match its stored checksum.",
             artifact_id=self._artifact.id,
             reason=fault,
         )

@@ -167,7 +167,7 @@ def _told() -> Iterator[None]:
     except ClientError as exc:
         code = str(exc.response.get("Error", {}).get("Code", ""))
         if code in _DENIED:
-            raise AuthDenied("The store of artifacts refuses our credentials.", code=code) from exc
+            raise AuthDenied("The artifact store rejected the credentials.", code=code) from exc
         if code == "NoSuchBucket":
             raise ConfigError("The bucket of artifacts.store does not exist.") from exc
         raise ArtifactStoreDown(error=code) from exc

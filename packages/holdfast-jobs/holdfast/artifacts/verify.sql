@@ -2,7 +2,7 @@
 
 -- find_foreign :many — I29, crosses tenants: artifacts of another tenant than their job
 SELECT artifact.org_id, 'artifact:' || CAST(artifact.id AS text) AS subject,
-       'it names a job that is another tenant''s' AS detail
+       'it refers to a job of another tenant' AS detail
 FROM holdfast.artifact AS artifact
 CROSS JOIN holdfast.job_event AS made
 WHERE made.job_id = artifact.job_id AND made.name = 'job.enqueued'
@@ -11,7 +11,7 @@ WHERE made.job_id = artifact.job_id AND made.name = 'job.enqueued'
 
 -- find_ahead :many — I36, crosses tenants: artifacts with a timestamp in the future
 SELECT org_id, 'artifact:' || CAST(id AS text) AS subject,
-       'an instant of it is ahead of the clock' AS detail
+       'one of its timestamps is in the future' AS detail
 FROM holdfast.artifact
 WHERE (created_at > CAST(:ahead AS {instant}) OR stored_at > CAST(:ahead AS {instant})
        OR removed_at > CAST(:ahead AS {instant}))

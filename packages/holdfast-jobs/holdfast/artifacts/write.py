@@ -83,7 +83,7 @@ class Draft:
             "media_type": problem_of_media_type(self.media_type),
             "keep": None
             if isinstance(self.keep, timedelta) and timedelta(0) < self.keep <= LONGEST_KEEP
-            else "must be a timedelta, longer than nothing and at most a hundred years",
+            else "must be a positive timedelta of at most 100 years",
         }
         bad = {field: problem for field, problem in problems.items() if problem}
         if bad:
@@ -140,7 +140,7 @@ def _store(tx: Tx, draft: Draft, measured: Measured) -> Artifact:
     )
     row: Row | None = tx.maybe(SQL.find_artifact, org_id=draft.org_id, id=draft.id)
     if row is None or row["state"] != ArtifactState.STORED:
-        raise WriteConflict("The writing took too long and was given up. Store it again.")
+        raise WriteConflict("The upload timed out and was abandoned. Store the artifact again.")
     # Already stored by this call: the response to the first commit was lost, and the work ran
     # again.
     artifact = Artifact.from_row(row)
@@ -170,7 +170,7 @@ def _give_up(session: Session, blobs: BlobStore, draft: Draft) -> None:
                 lambda tx: tx.affected(SQL.mark_erased, erased=[where], gone=1, pause_ms=0)
             )
     except HoldfastError as exc:
-        _log.warning("an unfinished artifact is left to the sweep: %s", type(exc).__name__)
+        _log.warning("unfinished artifact left for the cleanup: %s", type(exc).__name__)
 
 
 class Measured:
@@ -218,7 +218,7 @@ def rechunk(chunks: Iterable[Any]) -> Iterator[bytes]:
     pending = bytearray()
     for chunk in chunks:
         if not isinstance(chunk, (bytes, bytearray, memoryview)):
-            raise InvalidArtifact({"content": f"gives {type(chunk).__name__} where bytes belong"})
+            raise InvalidArtifact({"content": f"yields {type(chunk).__name__} instead of bytes"})
         view = memoryview(chunk).cast("B")
         for at in range(0, len(view), CHUNK_BYTES):
             pending += view[at : at + CHUNK_BYTES]

@@ -112,8 +112,8 @@ class ConfiguredChannels:
         if name not in self._settings:
             known = ", ".join(self.names) or "none"
             raise ConfigError(
-                f"Undeclared channel {name[:100]!r}: add [channels.NAME] of that name "
-                f"to holdfast.toml. There is: {known}."
+                f"Channel {name[:100]!r} is not declared: add [channels.NAME] of that name to"
+                f" holdfast.toml. Declared: {known}."
             )
         return self._settings[name]
 

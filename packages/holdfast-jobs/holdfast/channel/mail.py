@@ -33,7 +33,7 @@ def compose(message: Message, sender: str, at: datetime) -> bytes:
     """
     to = ascii_email(message.address)
     if to is None or subject_problem(message.subject) is not None:
-        raise ValueError("no mail can be made of this")
+        raise ValueError("the message cannot be encoded as mail")
     mail = EmailMessage(policy=SMTP)
     name, address = parseaddr(sender)
     mail["From"] = Address(name, addr_spec=address)

@@ -76,7 +76,7 @@ def read_secrets_file(channel: str, path: str | None) -> Credential | None:
             text = file.read(LONGEST_FILE + 1).decode()
     except OSError as exc:
         raise ConfigError(
-            f"The secrets of the channel {channel} cannot be read: {exc.strerror}. Check"
+            f"The secrets file of channel {channel} cannot be read: {exc.strerror}. Check"
             f" channels.{channel}.secrets_file."
         ) from None
     except UnicodeDecodeError:
@@ -107,7 +107,7 @@ def _mapping(document: Mapping[str, Any], name: str, place: str, read: Any) -> d
         if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_SECRETS:
             raise _bad(place, f"{where} must be one secret, or a list of one or two")
         if not all(isinstance(one, str) and one for one in listed):
-            raise _bad(place, f"{where} must hold secrets as text")
+            raise _bad(place, f"{where} must contain non-empty strings")
         known = read(key)
         if known is None:
             raise _bad(place, f"{where} has a name that cannot be used")
@@ -139,7 +139,8 @@ def _key(secret: str, where: str) -> bytes:
         return signing_key(secret)
     except ValueError:
         raise ConfigError(
-            f"A signing secret begins with whsec_, and what follows is not base64. Check {where}."
+            "A signing secret that starts with whsec_ must be base64 after the prefix. Check"
+            f" {where}."
         ) from None
 
 

@@ -165,8 +165,9 @@ class Smtp:
             return ssl.create_default_context(cafile=self._settings.ca_file)
         except OSError as exc:
             raise ConfigError(
-                f"The certificates of the channel {self.name} cannot be read: "
-                f"{exc.strerror or 'they are none'}. Check channels.{self.name}.ca_file."
+                f"The certificate file of channel {self.name} cannot be read:"
+                f" {exc.strerror or 'it contains no certificates'}. Check"
+                f" channels.{self.name}.ca_file."
             ) from None
 
 

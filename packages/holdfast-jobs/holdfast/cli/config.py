@@ -47,4 +47,6 @@ def show_settings(ctx: click.Context, as_json: bool) -> None:
     for name in loaded.ignored:
         near = difflib.get_close_matches(name, variable_names(), n=1)
         mend = f"; did you mean {near[0]}?" if near else "."
-        click.echo(f"The variable {name} is no setting and is left alone{mend}", err=True)
+        click.echo(
+            f"The environment variable {name} is not a setting and is ignored{mend}", err=True
+        )

@@ -23,7 +23,6 @@ from holdfast.cli.dead_letters_bulk import (
     step,
     version_option,
 )
-from holdfast.cli.format import counted
 from holdfast.cli.given import (
     app_of,
     json_option,
@@ -39,6 +38,7 @@ from holdfast.cli.given import (
 from holdfast.operate.dead_letter import CHECKLISTS, DeadLetter, DeadLetterKind
 from holdfast.operate.dead_letter_plan import next_step_of
 from holdfast.operate.dead_letters import DeadLetterView
+from holdfast.operate.plural import counted
 
 COLUMNS = (
     "job_id", "version", "state", "kind", "job_type", "stage", "error_class", "attempts",

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.audit import Instant
-from holdfast.cli.format import counted
 from holdfast.cli.given import (
     ShortId,
     app_of,
@@ -27,6 +26,7 @@ from holdfast.operate.bulk import LIMIT, LONGEST, BulkAnswer
 from holdfast.operate.dead_letter import DeadLetterKind, DeadLetterState
 from holdfast.operate.dead_letter_input import DeadLetterFilter
 from holdfast.operate.dead_letters import DeadLetters
+from holdfast.operate.plural import counted
 from holdfast.operate.refusal import NothingMatches
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -215,7 +215,7 @@ def recover(
     Takes each as far through the workflow as its state allows: triage, remediate, validate and
     replay; verify and resolve once its replay has completed. Run it when the cause is fixed: it
     confirms the checklist of each kind, and that repeating the jobs is safe. Job types that refuse
-    replays are left out.
+    replays are skipped.
     """
     wanted, rest = read_filter(given)
     options = {name: rest[name] for name in _BULK}
@@ -239,7 +239,7 @@ def recover(
     _exit(ctx, answer)
     if resolved is not None and resolved < answer.done:
         missing = counted(answer.done - resolved, "dead letter")
-        click.echo(f"holdfast: {missing} of them could not be resolved yet.", err=True)
+        click.echo(f"holdfast: {missing} could not be resolved yet.", err=True)
         ctx.exit(1)
 
 
@@ -318,7 +318,7 @@ def _exit(ctx: click.Context, answer: BulkAnswer) -> None:
     if answer.ready if answer.is_dry_run else answer.done:
         return
     why = "; ".join(f"{out.letters}: {one_line(out.why)}" for out in answer.left_out)
-    why = why or one_line(answer.stopped or "they were changed in the meantime")
+    why = why or one_line(answer.stopped or "they were changed concurrently")
     verb = "would be" if answer.is_dry_run else "was"
     click.echo(f"holdfast: Nothing {verb} done. {why}.".replace("..", "."), err=True)
     ctx.exit(1)
@@ -332,7 +332,7 @@ def _print_bulk(answer: BulkAnswer, as_json: bool, more: Mapping[str, Any] | Non
     told = "".join(f", {count} {name}" for name, count in (more or {}).items())
     click.echo(f"{answer.action}: {answer.matched} fit, {answer.ready} ready, {done}{told}")
     for left_out in answer.left_out:
-        click.echo(f"left out {left_out.letters}: {one_line(left_out.why)}")
+        click.echo(f"skipped {left_out.letters}: {one_line(left_out.why)}")
     if answer.stopped is not None:
         click.echo(f"stopped: {one_line(answer.stopped)}")
     print_table(answer.named, NAMED_COLUMNS)

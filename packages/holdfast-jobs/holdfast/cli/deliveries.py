@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.audit import Instant
-from holdfast.cli.format import counted
 from holdfast.cli.given import (
     ShortId,
     app_of,
@@ -28,6 +27,7 @@ from holdfast.operate.deliveries import Deliveries, Delivery
 from holdfast.operate.delivery_bulk import LIMIT, LONGEST, DeliveryBulkResult
 from holdfast.operate.delivery_filter import DeliveryFilter, State
 from holdfast.operate.page import NEWEST
+from holdfast.operate.plural import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
 

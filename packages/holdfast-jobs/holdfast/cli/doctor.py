@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from holdfast.cli.format import counted, tallied
+from holdfast.cli.format import tallied
 from holdfast.cli.given import (
     app_of,
     json_option,
@@ -19,6 +19,7 @@ from holdfast.cli.given import (
 )
 from holdfast.operate.database import missing_file, use_unchecked_store
 from holdfast.operate.doctor import Finding, Severity
+from holdfast.operate.plural import counted
 
 
 @click.command()

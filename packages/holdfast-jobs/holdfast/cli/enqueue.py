@@ -71,6 +71,6 @@ def enqueue(job_type: str, payload: str, as_json: bool, **options: Any) -> None:
             }
         )
         return
-    click.echo(f"{job.id}  {'enqueued' if job.created else 'was there already'}")
+    click.echo(f"{job.id}  {'enqueued' if job.created else 'already exists'}")
     if job.differs:
-        click.echo("The earlier job has another payload; it is left as it is.", err=True)
+        click.echo("A job with this key and another payload exists; it was not changed.", err=True)

@@ -29,11 +29,6 @@ def moment(at: datetime, now: datetime | None = None) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC ({age(at, now)})"
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """``1 job``, ``5 jobs``."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
-
-
 def tallied(words: Iterable[str]) -> str:
     """Count each word: ``3 completed, 1 failed``."""
     return ", ".join(f"{count} {word}" for word, count in sorted(Counter(words).items()))

@@ -51,7 +51,7 @@ def read_instant_option(
     try:
         found = datetime.fromisoformat(value)
     except ValueError:
-        says = f"{value[:40]!r} is no time; write it like 2026-03-02T08:00:00Z"
+        says = f"{value[:40]!r} is not a timestamp such as 2026-03-02T08:00:00Z"
         raise click.BadParameter(says, param=param) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
@@ -142,7 +142,8 @@ def _find_app(ctx: click.Context, *, required: bool) -> Holdfast:
     if not place:
         if required:
             raise ConfigError(
-                "Which jobs? Name the module that declares them: holdfast --app package.module:hf …"
+                "No application given. Name the module that declares the jobs: holdfast --app"
+                " package.module:hf …"
             )
         return Holdfast(settings=settings)
     found = _load(place)
@@ -207,7 +208,7 @@ class ShortId(click.ParamType[str]):
         except ValueError:
             pass
         if ctx is None:
-            self.fail("must be a whole id", param, ctx)
+            self.fail("must be a full id", param, ctx)
         with app_of(ctx, required=False) as hf:
             try:
                 operator = operator_of(hf)

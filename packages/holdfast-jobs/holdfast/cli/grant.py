@@ -68,4 +68,4 @@ def grant(
             click.echo(one_line(f"{statement};"))
         if not one.statements:
             rights = ", ".join(one.privileges)
-            click.echo(one_line(f"{one.role} has {rights} on {one.table} already."))
+            click.echo(one_line(f"{one.role} already has {rights} on {one.table}."))

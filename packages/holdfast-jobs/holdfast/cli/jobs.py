@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast import State
-from holdfast.cli.format import counted, tallied
+from holdfast.cli.format import tallied
 from holdfast.cli.given import (
     ShortId,
     app_of,
@@ -28,6 +28,7 @@ from holdfast.document import encode
 from holdfast.operate.audit import AuditEvent
 from holdfast.operate.jobs import JobFilter, JobView, attempts_made
 from holdfast.operate.page import NEWEST
+from holdfast.operate.plural import counted
 
 NO_JOBS = "No jobs yet. Enqueue one: holdfast --app MODULE:hf enqueue JOB_TYPE PAYLOAD"
 COLUMNS = (

@@ -8,8 +8,8 @@ from holdfast.cli.given import app_of, json_option, print_json, settings_of
 from holdfast.operate.database import migrate_database
 
 _ONE_LOGIN = (
-    "Handlers run on the login of db: between tenants that is a guard rail and not a wall."
-    " 'holdfast handler-login NAME' prints the SQL for a login of their own."
+    "Handlers use the login of db, so handler SQL can bypass the tenant isolation. 'holdfast"
+    " handler-login NAME' prints the SQL for a separate login."
 )
 
 

@@ -28,7 +28,7 @@ class Size(click.ParamType[int]):
             return value
         match = _SIZE.fullmatch(value)
         if match is None or float(match[1]) <= 0:
-            self.fail(f"{value!r} is no amount of memory such as 512M or 2G", param, ctx)
+            self.fail(f"{value!r} is not a memory size such as 512M or 2G", param, ctx)
         return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
@@ -39,12 +39,12 @@ def operation_options(command: F) -> F:
             click.option(
                 "--max-jobs",
                 type=click.IntRange(1),
-                help="Ask for a restart (exit code 75) after this many jobs.",
+                help="Exit with code 75 after this many jobs, for a restart.",
             ),
             click.option(
                 "--max-memory",
                 type=Size(),
-                help="Ask for a restart above this much memory, like 512M.",
+                help="Exit with code 75 above this much memory, like 512M.",
             ),
             click.option(
                 "--health-port",
@@ -85,7 +85,7 @@ def telling_health(
             stack.enter_context(HealthServer(hf, health, host, port))
         except OSError as exc:
             raise click.BadParameter(
-                f"{host}:{port} cannot be used: {exc.strerror}.", param_hint="--health-port"
+                f"Cannot listen on {host}:{port}: {exc.strerror}.", param_hint="--health-port"
             ) from exc
     if notifies:
         stack.enter_context(notifying(health))

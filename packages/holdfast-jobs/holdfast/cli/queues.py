@@ -177,7 +177,7 @@ def reset(ctx: click.Context, queue: str, actor: str) -> None:
     """
     with app_of(ctx, required=False, creates=True) as hf:
         done = operator_of(hf, actor).queues.reset(queue, reason=ctx.command_path)
-    click.echo(f"{queue}  {'reset' if done else 'follows what is declared already'}")
+    click.echo(f"{queue}  {'reset' if done else 'already has its declared limits'}")
 
 
 @queues.command()
@@ -280,9 +280,7 @@ def _changes(given: dict[str, Any], without: tuple[str, ...], of: type) -> dict[
     lifted = [_limit(name, of) for name in without]
     if both := sorted(set(changes) & set(lifted)):
         option = both[0].replace("_", "-")
-        raise click.UsageError(
-            f"--{option} sets what --without {option} lifts: give one of the two."
-        )
+        raise click.UsageError(f"--{option} and --without {option} are mutually exclusive.")
     return changes | dict.fromkeys(lifted)
 
 

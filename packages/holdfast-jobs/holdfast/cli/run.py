@@ -89,7 +89,7 @@ def perform(
 ) -> None:
     """Perform the run of *prepare* and print its report, with the fields of *after*."""
     if cron == bool((reason or "").strip()):
-        raise click.UsageError("Give --reason TEXT, or --cron if a timer asks.")
+        raise click.UsageError("Give --reason TEXT, or --cron if a timer starts the run.")
     with app_of(ctx, required=True) as hf:
         watch(hf, log_level)
         operator = operator_of(hf, actor)
@@ -140,7 +140,7 @@ def list_runs(ctx: click.Context, name: str | None, limit: int, before: str, as_
             return
         ids = shorten(operator, "runs", [row["run_id"] for row in rows])
     shown = [{**row, "outcome": row["outcome"] or "unfinished"} for row in rows]
-    empty = "No runs yet. Perform one: holdfast run NAME --reason TEXT"
+    empty = "No runs yet. Start one: holdfast run NAME --reason TEXT"
     print_table(shown, COLUMNS, ids=ids, empty=empty)
     if found.next is not None:
         click.echo(f"More: holdfast runs list --before {found.next}")

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.format import counted
 from holdfast.cli.given import (
     actor_option,
     app_of,
@@ -29,6 +28,7 @@ from holdfast.cli.signals import drain_on_signals
 from holdfast.document import BadDocument, parse
 from holdfast.errors import InvalidSchedule
 from holdfast.operate.database import missing_file
+from holdfast.operate.plural import counted
 from holdfast.operate.processes import dispatch_all, make_dispatcher
 from holdfast.operate.schedules import NOT_STORED, MisfirePolicy
 
@@ -36,7 +36,7 @@ COLUMNS = (
     "name", "target", "rhythm", "zone", "catch_up", "next_fire_at", "last_outcome", "set_by",
     "paused",
 )  # fmt: skip
-NO_SCHEDULES = "No schedules. Name the application to see those it declares: --app MODULE:hf"
+NO_SCHEDULES = "No schedules stored. To include declared ones: --app MODULE:hf"
 START_DISPATCHER = "start a dispatcher, holdfast worker --dispatch"
 TICK_COLUMNS = ("fire_at", "outcome", "ticks", "job_id", "run_id", "detail")
 
@@ -221,7 +221,7 @@ def remove(ctx: click.Context, name: str, actor: str) -> None:
         removed = operator_of(hf, actor).schedules.remove(name, reason=ctx.command_path)
     click.echo(f"{name}  removed")
     if removed.set_by == "code":
-        click.echo("If code still declares it, the next dispatcher brings it back.", err=True)
+        click.echo("If code still declares it, the next dispatcher recreates it.", err=True)
 
 
 @schedules.command()
@@ -232,7 +232,7 @@ def reset(ctx: click.Context, name: str, actor: str) -> None:
     """Return a schedule to its declaration."""
     with app_of(ctx, required=False, creates=True) as hf:
         operator_of(hf, actor).schedules.reset(name, reason=ctx.command_path)
-    click.echo(f"{name}  follows what is declared")
+    click.echo(f"{name}  reset to its declaration")
 
 
 @schedules.command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.format import counted
 from holdfast.cli.given import (
     app_of,
     json_option,
@@ -16,6 +15,7 @@ from holdfast.cli.given import (
     verbose_option,
 )
 from holdfast.clock import write_instant
+from holdfast.operate.plural import counted
 from holdfast.operate.verify.run import SHOWN, Finding, Report, Status, as_document
 
 

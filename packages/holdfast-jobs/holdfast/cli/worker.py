@@ -172,7 +172,7 @@ def _supervise(
         arguments = _without(option, arguments)
         if port is not None and port + processes > LAST_PORT:
             raise click.BadParameter(
-                f"{processes} processes need the {processes} ports after it.", param_hint=option
+                f"--processes {processes} needs {processes} consecutive ports.", param_hint=option
             )
     command = [sys.executable, "-m", "holdfast", *arguments]
 

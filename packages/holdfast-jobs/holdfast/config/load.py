@@ -220,7 +220,7 @@ class _Reading:
                 self._complain((name, inner), f"must be a table: [{spell((name, inner))}]")
             elif not is_valid(metadata["names"], inner):
                 self._complain(
-                    (name, inner), f"is no name there: it must be {metadata['names'].must}"
+                    (name, inner), f"is not a valid name: it must be {metadata['names'].must}"
                 )
             else:
                 built_in = metadata["built_in"].get(inner)
@@ -344,7 +344,7 @@ class _Reading:
     def _refuse(self) -> None:
         if self.problems:
             listed = "".join(f"\n  {problem}" for problem in self.problems)
-            raise ConfigError(f"The settings cannot be used:{listed}")
+            raise ConfigError(f"Invalid settings:{listed}")
 
 
 # -- location of a value in its file

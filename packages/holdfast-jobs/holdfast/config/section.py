@@ -199,7 +199,7 @@ class AlertSettings(Section):
         try:
             signing_key(self.webhook_secret)
         except ValueError:
-            says = "webhook_secret begins with whsec_, and what follows is not base64"
+            says = "webhook_secret starts with whsec_, but the rest is not base64"
             refuse("AlertSettings cannot be used", [says])
         if self.address is not None and self.channel is None:
             refuse("AlertSettings cannot be used", ["address needs channel"])

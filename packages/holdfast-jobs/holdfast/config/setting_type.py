@@ -176,7 +176,7 @@ class Rate:
     def __post_init__(self) -> None:
         if not all(_is_whole(value) and value >= 1 for value in (self.count, self.seconds)):
             count, seconds = repr(self.count)[:50], repr(self.seconds)[:50]
-            raise ConfigError(f"A rate of {count} in {seconds} s lets nothing through.")
+            raise ConfigError(f"A rate of {count} per {seconds} s allows no starts.")
 
     @classmethod
     def read(cls, text: str) -> Rate:
@@ -205,7 +205,7 @@ class Cadence:
 
     def __post_init__(self) -> None:
         if (self.every is None) == (self.cron is None):
-            raise ConfigError("A cadence is either a length or a cron line.")
+            raise ConfigError("A cadence is either an interval or a cron expression.")
 
     @classmethod
     def read(cls, text: str) -> Cadence:

@@ -189,7 +189,7 @@ class Settings:
         for name, value in self.sections.items():
             item = known_sections().get(name)
             if item is None:
-                found.append(f"{name} is no section of an extension that is enabled or installed")
+                found.append(f"{name} is not a section of an enabled or installed extension")
             else:
                 found += [*problems_of_value(name, item, value), *_strangers_in(name, item, value)]
         for item in self.__dataclass_fields__.values():
@@ -227,7 +227,7 @@ class Settings:
                 else []
             ),
             *(
-                f"channels.{name} is there by itself and takes no section: choose another name"
+                f"channels.{name} is built in and has no section: choose another name"
                 for name in self.channels
                 if name == IN_APP
             ),

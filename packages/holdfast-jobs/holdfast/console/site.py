@@ -122,7 +122,7 @@ class Site:
             answer = _error_page(exc)
         except Exception:
             _log.exception("page.failed")
-            says = "The page could not be made. The log of the server has the details."
+            says = "The page could not be rendered. See the server log."
             answer = Shown("error.html", "Something went wrong", {"says": says, "fields": {}}, 500)
         if isinstance(answer, Go):
             return self._redirect(request, answer.path, answer.notice)

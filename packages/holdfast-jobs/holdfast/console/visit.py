@@ -71,7 +71,7 @@ class PageContext:
     def require_act(self) -> None:
         """Raise Forbidden for a caller who only reads."""
         if not self.can_act:
-            raise Forbidden(f"The role {self.role} reads only. Ask an operator to do this.")
+            raise Forbidden(f"The role {self.role} is read-only. Ask an operator to do this.")
 
     def text(self, name: str) -> str:
         """A field of the form; empty if it was not sent."""

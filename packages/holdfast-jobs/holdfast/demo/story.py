@@ -187,7 +187,7 @@ class Story:
                 worker.process.poll() is not None for worker in self.state.workers
             ):
                 raise DemoFailed(
-                    f"The demo does not progress. Last line of {self._log}: {self._last_line}"
+                    f"The demo made no progress. Last line of {self._log}: {self._last_line}"
                 )
             time.sleep(LOOK_SECONDS)
 

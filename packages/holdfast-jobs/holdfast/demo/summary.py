@@ -102,7 +102,7 @@ def summarize(store: Store, accepted: Set[str]) -> Summary:
         "the job with the unavailable upstream was retried": counts["retried"] >= 1,
         "the jobs of the killed worker were rescued": counts["rescued"] >= 1,
         "the quiet tenants waited much less than the flood": fairness.holds,
-        "the audit is as it was sealed": counts["tampered"] == 0,
+        "the audit matches its seals": counts["tampered"] == 0,
     }
     problems = tuple(name for name, holds in rules.items() if not holds)
     return Summary(**counts, fairness=fairness, problems=problems)

@@ -237,7 +237,9 @@ class Runs:
             self._record_refusal(name, actor, refused)
             raise Forbidden(f"Run {name!r} was not started: {refused}.")
         if not reason.strip():
-            raise ConfigError(f"Run {name!r} was not started: say why, the audit keeps it.")
+            raise ConfigError(
+                f"Run {name!r} was not started: a reason is required; it is recorded in the audit."
+            )
         trigger = Trigger(TriggerKind.MANUAL, actor, reason.strip())
         return perform_run(self.app, name, trigger=trigger)
 
@@ -277,4 +279,6 @@ class Runs:
 
     def _check_unbound(self) -> None:
         if self.org_id is not None:
-            raise Forbidden("Runs serve every tenant; a caller that is bound to one sees none.")
+            raise Forbidden(
+                "Runs belong to no tenant; a caller that is bound to a tenant cannot list them."
+            )

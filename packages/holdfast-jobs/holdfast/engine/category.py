@@ -145,7 +145,7 @@ def make_category(
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ConfigError(f"Category {name!r} must be a lower-case word such as 'report'.")
     if name in CATEGORIES:
-        raise ConfigError(f"Category {name!r} is built in; declare one of your own name.")
+        raise ConfigError(f"Category {name!r} is built in; choose another name.")
     if queue is None:
         # Maintenance jobs are bounded and rate-limited by default.
         queue = MAINTENANCE_QUEUE if rules == CategoryRules.MAINTENANCE else GENERAL.queue
@@ -153,8 +153,8 @@ def make_category(
         raise ConfigError(f"Category {name!r}: queue {queue!r} must look like 'q:default'.")
     if queue in (DEAD_LETTER_QUEUE, CRITICAL_QUEUE):
         raise ConfigError(
-            f"Category {name!r}: no category routes to {queue}. Only a dead job goes to"
-            f" {DEAD_LETTER_QUEUE}; a handler asks for {CRITICAL_QUEUE} itself, with an slo=."
+            f"Category {name!r}: queue {queue} is reserved. {DEAD_LETTER_QUEUE} holds dead"
+            f" letters; a handler selects {CRITICAL_QUEUE} itself, with slo=."
         )
     if type(max_attempts) is not int or not 1 <= max_attempts <= 100:
         raise ConfigError(f"Category {name!r}: max_attempts must be from 1 to 100.")
@@ -168,7 +168,8 @@ def make_category(
         isinstance(replay_refusal, str) and REFUSAL.fullmatch(replay_refusal)
     ):
         raise ConfigError(
-            f"Category {name!r}: replay_refusal is a line of 1 to 300 characters that says why."
+            f"Category {name!r}: replay_refusal must be a reason of 1 to 300 characters on one"
+            " line."
         )
     policy = RetryPolicy(longest=longest_delay)
     return Category(

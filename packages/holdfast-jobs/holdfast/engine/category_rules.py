@@ -127,7 +127,7 @@ def check_inputs(context: Context) -> None:
     missing = _files(context).find_missing(context.store, job.org_id, wanted)
     if missing:
         first = min(missing).removeprefix(REF)
-        raise Gone("An input is not there.", artifact_id=first, missing=len(missing))
+        raise Gone("An input does not exist.", artifact_id=first, missing=len(missing))
 
 
 def delivers(context: Context) -> bool:
@@ -181,7 +181,9 @@ class Audit:
         """Write an event about *subject*, for example ``run_sheet:7``, into this job's timeline."""
         kind = name.partition(".")[0]
         if not _EVENT_NAME.fullmatch(name) or kind in _OUR_EVENTS or len(name) > 100:
-            raise SchemaInvalid("An event is named like 'run_sheet.compared', not 'job.…'.")
+            raise SchemaInvalid(
+                "An event name must look like 'run_sheet.compared' and must not start with 'job.'."
+            )
         row = {
             "name": name,
             "attempt": self.context.attempt,
@@ -192,7 +194,7 @@ class Audit:
     def note(self, event_id: int, note: Mapping[str, Any], *, name: str = "note") -> None:
         """Add derived data to an event of this tenant; the event itself is not changed."""
         if not _NOTE_NAME.fullmatch(name):
-            raise SchemaInvalid("A note is named with a lower-case word.")
+            raise SchemaInvalid("A note name must be a lower-case word.")
         row = {"event_id": event_id, "name": name, "note": _bounded(note)}
         self._write(lambda tx, rows: tx.affected(SQL.insert_notes, notes=rows), row)
 
@@ -208,7 +210,7 @@ def _bounded(value: Mapping[str, Any]) -> str:
     try:
         text = canonical(dict(value))
     except BadDocument as exc:
-        raise SchemaInvalid("What is written to the audit must be plain JSON.") from exc
+        raise SchemaInvalid("Data written to the audit must be plain JSON.") from exc
     if len(text.encode()) > NOTE_LIMIT_BYTES:
-        raise SchemaInvalid("What is written to the audit is at most 16 KiB.", size=len(text))
+        raise SchemaInvalid("Data written to the audit is limited to 16 KiB.", size=len(text))
     return text

@@ -44,8 +44,8 @@ FindExtension = Callable[[str], Any]
 def no_extension(name: str) -> Any:
     """Find no extension, for workers that are created without an application."""
     raise ConfigError(
-        f"This worker has no extension {name!r}. Make the worker with hf.worker(), and enable"
-        f" {name} for the application."
+        f"This worker does not have the extension {name!r}. Create the worker with hf.worker(),"
+        f" and enable {name} for the application."
     )
 
 

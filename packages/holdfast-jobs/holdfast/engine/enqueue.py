@@ -158,7 +158,7 @@ def inherit(org_id: str | None, options: Options) -> dict[str, Any]:
         return {"org_id": org_id, **options}
     if org_id is not None and not is_same_tenant(org_id, running.org_id):
         raise Forbidden(
-            f"Job {running.id} runs for tenant {running.org_id}; it may not enqueue for others."
+            f"Job {running.id} of tenant {running.org_id} cannot enqueue for another tenant."
         )
     return {
         "org_id": running.org_id,
@@ -399,7 +399,7 @@ def _refuse_steps(batch: InsertRows, refused: Sequence[Mapping[str, Any]]) -> St
     for row in (yield SQL.find_full, {"asked": asked}):
         raise QueueFull(row["name"], row["max_depth"], row["max_depth_per_tenant"])
     # They were pruned between the two statements; their keys are free again.
-    raise StoreBusy("The original of a duplicate job has just left the store. Try again.")
+    raise StoreBusy("The original of a duplicate job was pruned concurrently. Try again.")
 
 
 def _differing(batch: InsertRows, job: Mapping[str, Any], original: Row) -> audit.Entry:

@@ -165,12 +165,14 @@ class Registry:
         if not _matches(QUEUE, name) or name == DEAD_LETTER_QUEUE:
             raise ConfigError(f"Queue {named(name)} must look like 'q:default', not q:deadletter.")
         if self.queues.setdefault(name, settings) != settings:
-            raise ConfigError(f"Queue {name!r} is declared twice, and differently.")
+            raise ConfigError(f"Queue {name!r} is declared twice with different options.")
         self.revision += 1
 
     def add_category(self, category: Category) -> None:
         if self.categories.setdefault(category.name, category) != category:
-            raise ConfigError(f"Category {category.name!r} is declared twice, and differently.")
+            raise ConfigError(
+                f"Category {category.name!r} is declared twice with different options."
+            )
         self.runnable.clear()
 
     def category(self, name: str) -> Category:
@@ -178,8 +180,8 @@ class Registry:
         if found is None:
             known = ", ".join(sorted(self.categories))
             raise ConfigError(
-                f"Category {named(name)} is not registered; there is: {known}."
-                " Declare it with hf.category(…) first."
+                f"Category {named(name)} is not registered. Registered: {known}. Declare it with"
+                " hf.category(…) first."
             )
         return found
 
@@ -224,11 +226,10 @@ def make_stage(
     if not _matches(STAGE, name):
         raise ConfigError(f"Stage {named(name)} must be 1 to 100 printable characters.")
     if not callable(function):
-        raise ConfigError(f"Stage {name!r}: {named(function)} is no function.")
+        raise ConfigError(f"Stage {name!r}: {named(function)} is not a function.")
     if not isinstance(max_attempts, int) or not 1 <= max_attempts <= 100:
         raise ConfigError(
-            f"Stage {name!r}: max_attempts counts the first attempt, so it is at least 1; it is at"
-            " most 100."
+            f"Stage {name!r}: max_attempts must be from 1 to 100; the first attempt counts."
         )
     if not isinstance(retry, RetryPolicy):
         raise ConfigError(f"Stage {name!r}: retry= must be a RetryPolicy.")
@@ -283,7 +284,7 @@ def check_options(job_type: str, options: Mapping[str, Any]) -> None:
     known = HandlerOptions.__annotations__
     if unknown := sorted(set(options) - set(known)):
         raise ConfigError(
-            f"Job type {job_type!r} has no option {unknown[0]!r}; it may have: {', '.join(known)}."
+            f"Job type {job_type!r} has no option {unknown[0]!r}. Options: {', '.join(known)}."
         )
 
 
@@ -378,7 +379,8 @@ def check_declaration(
     refusal = options.get("replay_refusal")
     if refusal is not None and not (isinstance(refusal, str) and REFUSAL.fullmatch(refusal)):
         raise ConfigError(
-            f"Job type {job_type!r}: replay_refusal= says why in 1 to 300 printable characters."
+            f"Job type {job_type!r}: replay_refusal= must be a reason of 1 to 300 printable"
+            " characters."
         )
 
 
@@ -410,14 +412,14 @@ def _check_promises(
     if queue == CRITICAL_QUEUE and slo is None:
         raise ConfigError(
             f"Job type {job_type!r}: {CRITICAL_QUEUE} is for jobs with a strict SLO that unblock"
-            " core flows. Say how soon it must be done: slo=timedelta(…)."
+            " core flows. Declare the SLO: slo=timedelta(…)."
         )
     if policy is None:
         return
     if category.rules is not CategoryRules.PLANNING:
         raise ConfigError(
-            f"Job type {job_type!r}: policy= says when a planning job may write; jobs of category"
-            f" {category.name!r} need none."
+            f"Job type {job_type!r}: policy= is valid for planning jobs only, and its category is"
+            f" {category.name!r}."
         )
     if not callable(policy) or inspect.iscoroutinefunction(policy):
         raise ConfigError(f"Job type {job_type!r}: policy= must be a plain function.")

@@ -211,7 +211,7 @@ def make_queue(name: str, limits: QueueOptions) -> QueueSettings:
     said: dict[str, Any] = {**limits}
     if unknown := sorted(said.keys() - set(QueueSettings.__slots__)):
         known = ", ".join(QueueSettings.__slots__)
-        raise ConfigError(f"Queue {name!r} has no {unknown[0]!r}; it may have: {known}.")
+        raise ConfigError(f"Queue {name!r} has no setting {unknown[0]!r}. Settings: {known}.")
     return QueueSettings(**said)
 
 
@@ -393,7 +393,9 @@ def _named(what: str, name: str, kind: SettingType) -> str:
 def _reason(text: str) -> str:
     reason = text.strip()
     if not 1 <= len(reason) <= 500 or not reason.isprintable():
-        raise ConfigError("Say why in 1 to 500 printable characters; the reason is kept.")
+        raise ConfigError(
+            "The reason must have 1 to 500 printable characters; it is recorded in the audit."
+        )
     return reason
 
 

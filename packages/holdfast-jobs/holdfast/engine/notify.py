@@ -54,7 +54,10 @@ async def abest_effort(
 
 def _check(handler: Handler) -> None:
     if handler.category.rules is not CategoryRules.NOTIFICATION:
-        says = f"{handler.job_type!r} is no notification; only those may be dropped, use enqueue"
+        says = (
+            f"{handler.job_type!r} is not a notification, and only notifications can be dropped;"
+            " use enqueue"
+        )
         raise InvalidJob({"job_type": says})
 
 

@@ -127,7 +127,7 @@ class Signature:
             raise BadPayload({"arguments": f"takes {len(places)} by position, not {len(args)}"})
         found = dict(zip(places, args, strict=False))
         if both := sorted(set(found) & set(kwargs)):
-            raise BadPayload(dict.fromkeys(both, "is given twice"))
+            raise BadPayload(dict.fromkeys(both, "is passed twice"))
         return {**found, **kwargs}
 
 
@@ -139,7 +139,7 @@ def signature_of(function: Function) -> Signature:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        raise ConfigError(f"{named(function)} has no signature that can be read.") from None
+        raise ConfigError(f"{named(function)} has no inspectable signature.") from None
     place = getattr(function, "__qualname__", named(function))
     hints = hints_of(function)
     takes_job = _takes_job(parameters, hints)

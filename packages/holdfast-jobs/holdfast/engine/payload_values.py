@@ -163,7 +163,7 @@ def read_fields(kind: type, value: Any, place: str) -> Any:
     try:
         return kind(**found)
     except (TypeError, ValueError) as exc:
-        raise BadPayload({place: f"is no valid {kind.__name__}"}, **context) from exc
+        raise BadPayload({place: f"is not a valid {kind.__name__}"}, **context) from exc
 
 
 def hints_of(thing: Any) -> dict[str, Any]:

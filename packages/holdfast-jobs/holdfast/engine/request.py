@@ -100,7 +100,12 @@ def key_in(scope: str, raw: str) -> str:
         return raw
     if _FULL_KEY.fullmatch(raw):
         raise ForeignKeyScope(
-            {"idempotency_key": "was made for another tenant, project or job type; pass your own"}
+            {
+                "idempotency_key": (
+                    "is the full key of another tenant, project or job type; pass only your own"
+                    " part of the key"
+                )
+            }
         )
     return scope + sha256(raw.encode()).hexdigest()[:32]
 

@@ -189,7 +189,7 @@ def check_retention(retention: RetentionSettings, categories: Iterable[Category]
                 " that a rule for a job type is meant for"
             )
     if problems:
-        raise ConfigError("The retention cannot be used: " + "; ".join(problems) + ".")
+        raise ConfigError("Invalid retention settings: " + "; ".join(problems) + ".")
 
 
 def _words(category: str | None, job_type: str | None, state: str | None) -> str:

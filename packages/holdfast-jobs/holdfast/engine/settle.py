@@ -230,8 +230,8 @@ def _store_rows(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], stores: Stores
         known = {name for statement in statements for name in statement.row_sets}
         if strange := sorted(rows.keys() - known):
             raise ConfigError(
-                f"Job type {job_type!r} returned rows {strange[0]!r}, and none of the statements"
-                " of its stores= takes them."
+                f"Job type {job_type!r} returned rows {strange[0]!r}, which no statement in its"
+                " stores= accepts."
             )
         for statement in statements:
             given = {name: rows.get(name, []) for name in statement.row_sets}

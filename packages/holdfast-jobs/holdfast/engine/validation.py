@@ -29,7 +29,7 @@ _TRACEPARENT = re.compile(
 def refuse_secret(payload: Mapping[str, Any]) -> None:
     place = find_secret(payload)
     if place is not None:
-        says = f"carries something shaped like a secret at {place}; pass a reference to it"
+        says = f"contains something that looks like a secret at {place}; pass a reference to it"
         raise SecretInPayload({"payload": says})
 
 
@@ -94,7 +94,7 @@ def queue(value: object, errors: dict[str, str], queues: Collection[str]) -> str
     if not isinstance(value, str) or not QUEUE.fullmatch(value):
         errors["queue"] = "must look like 'q:default'"
     elif value == DEAD_LETTER_QUEUE:
-        errors["queue"] = f"must not be {DEAD_LETTER_QUEUE}; only a dead job goes there"
+        errors["queue"] = f"must not be {DEAD_LETTER_QUEUE}; it is reserved for dead letters"
     elif value not in queues:
         errors["queue"] = f"{value!r} is not registered; declare it with hf.queue({value!r})"
     return str(value)

@@ -67,8 +67,7 @@ class AuditEvent:
             }
         except ValueError as exc:
             raise RowInvalid(
-                f"Event {row['id']} cannot be read: it was not written by us. 'holdfast audit"
-                " verify' says more.",
+                f"Event {row['id']} cannot be decoded. Run 'holdfast audit verify'.",
                 event_id=row["id"],
             ) from exc
         return cls(**given, **{name: row[name] for name in cls.__slots__ if name not in given})
@@ -146,7 +145,7 @@ class AuditTrail:
 
     def _list(self, wanted: AuditFilter, limit: int, before: int) -> Page[AuditEvent]:
         if not 1 <= limit <= LONGEST_PAGE:
-            raise ConfigError(f"Ask for 1 to {LONGEST_PAGE} events; the next page follows them.")
+            raise ConfigError(f"limit must be from 1 to {LONGEST_PAGE}; use next for more events.")
         who = None if wanted.actor is None else read_actor(wanted.actor)
         texts = {name: getattr(wanted, name) for name in ("correlation_id", "request_id", "name")}
         asked: dict[str, Any] = {
@@ -206,7 +205,7 @@ class AuditTrail:
 
 def _text(name: str, value: str | None) -> str | None:
     if value is not None and not (1 <= len(value) <= 500 and "\0" not in value):
-        raise ConfigError(f"The audit is asked for {name} by text of 1 to 500 characters.")
+        raise ConfigError(f"{name} must be text of 1 to 500 characters.")
     return value
 
 
@@ -216,7 +215,7 @@ def read_span(since: datetime | None, until: datetime | None) -> dict[str, str |
         if moment is not None and moment.tzinfo is None:
             raise ConfigError(f"{bound} has no time zone; write it like 2026-01-05T09:00:00Z.")
     if since is not None and until is not None and since >= until:
-        raise ConfigError("since must be before until; the span has no instant in it.")
+        raise ConfigError("since must be before until.")
     return {
         "since": None if since is None else write_instant(since),
         "until": None if until is None else write_instant(until),

@@ -158,7 +158,7 @@ class OperatorContext:
 
     def __post_init__(self) -> None:
         if self.role is Role.MEMBER and self.org_id is None:
-            raise Forbidden("A member is one tenant's: say which, with org_id or --org.")
+            raise Forbidden("The role member requires a tenant: pass org_id or --org.")
 
     @property
     def available_extensions(self) -> list[Extension]:

@@ -101,7 +101,9 @@ def perform(
     for step in steps:
         context.check(step, org_id=org_id, subject=SUBJECT)
     if org_id is None and context.role is not Role.ADMIN:
-        refusal = Forbidden(f"{name} of many tenants at once is for an admin; name one: org_id.")
+        refusal = Forbidden(
+            f"{name} across tenants requires the role admin; pass org_id for one tenant."
+        )
         context.refuse(action, refusal, org_id=None, subject=SUBJECT)
     bulk = _Bulk(context, name, Walk(tuple(steps), ask.decision), ask, org_id)
     groups = bulk.find_groups()
@@ -132,7 +134,7 @@ def _read(ask: BulkRequest) -> BulkRequest:
     if not 1 <= ask.limit <= LONGEST:
         raise InvalidAction({"limit": f"must be from 1 to {LONGEST}"})
     if wanted.state is not None and DeadLetterState(wanted.state).is_ended:
-        raise InvalidAction({"state": f"nothing is done to what is {wanted.state}"})
+        raise InvalidAction({"state": f"{wanted.state} dead letters cannot be changed"})
     return replace(ask, wanted=wanted, decision=replace(given, reason=reason, kind=kind))
 
 
@@ -143,10 +145,10 @@ def _check_size(ask: BulkRequest, matched: int) -> None:
     if ask.wanted.given:
         return
     if not ask.everything:
-        says = "is empty and would match everything; name at least one condition, or say so"
+        says = "is empty and would match everything; add a condition, or pass --all --confirm COUNT"
         raise InvalidAction({"filter": says})
     if not ask.is_dry_run and ask.confirm != matched:
-        says = f"everything is {matched} dead letters; confirm that number"
+        says = f"matches {matched} dead letters; pass --confirm {matched}"
         raise InvalidAction({"confirm": says})
 
 

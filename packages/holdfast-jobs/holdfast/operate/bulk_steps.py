@@ -122,11 +122,11 @@ class Walk:
         if self.decision.kind is not None:
             return None
         if item.is_escalated:
-            return "its replay failed the same way; fix the cause, then say what it was: --kind"
+            return "its replay failed the same way; fix the cause, then pass its kind: --kind"
         if not is_transient(item.error_class):
             return (
-                f"{item.error_class} is not a transient failure; fix the cause, then say what it"
-                " was: --kind data, auth_config or defect"
+                f"{item.error_class} is not a transient failure; fix the cause, then pass its"
+                " kind: --kind data, auth_config or defect"
             )
         return None
 

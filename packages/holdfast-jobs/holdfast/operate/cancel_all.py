@@ -51,9 +51,11 @@ def cancel_matching(
     if wanted == type(wanted)():
         raise InvalidAction({"filter": "is empty and would match everything; name a condition"})
     if wanted.state is not None and State(wanted.state).is_terminal:
-        raise InvalidAction({"state": f"nothing is done to what is {wanted.state}"})
+        raise InvalidAction({"state": f"{wanted.state} jobs cannot be canceled"})
     if org_id is None and context.role is not Role.ADMIN:
-        refusal = Forbidden("cancel of many tenants at once is for an admin; name one: org_id.")
+        refusal = Forbidden(
+            "cancel across tenants requires the role admin; pass org_id for one tenant."
+        )
         context.refuse(Action.CANCEL, refusal, org_id=None, subject="jobs")
     reason = admit(
         context, Action.CANCEL, reason, org_id=org_id, subject="jobs", longest=LONGEST_REASON

@@ -45,16 +45,16 @@ class DeadLetterKind(StrEnum):
 
 CHECKLISTS: Mapping[DeadLetterKind, Mapping[str, str]] = {
     DeadLetterKind.TRANSIENT: {
-        "upstream_recovered": "the other side has recovered",
-        "capacity_verified": "there is room for the replay, there and here",
+        "upstream_recovered": "the upstream service has recovered",
+        "capacity_verified": "the upstream service and the queue have capacity for the replay",
     },
     DeadLetterKind.DATA: {
         "source_corrected": "the source of the payload, or the mapping, is corrected",
     },
     DeadLetterKind.AUTH_CONFIG: {
         "credentials_fixed": "credentials are rotated or fixed",
-        "permissions_fixed": "the permissions are there",
-        "endpoints_fixed": "the endpoints are right",
+        "permissions_fixed": "permissions are granted",
+        "endpoints_fixed": "endpoints are correct",
     },
     DeadLetterKind.DEFECT: {
         "fix_deployed": "the fix is deployed",

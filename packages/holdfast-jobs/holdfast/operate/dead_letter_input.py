@@ -32,7 +32,9 @@ def read_text(name: str, value: object, longest: int, errors: dict[str, str]) ->
     elif _UNFIT.search(text):
         errors[name] = "must not contain control characters or lone surrogates"
     elif find_secret({name: text}):
-        errors[name] = "carries something shaped like a secret; say where it is kept instead"
+        errors[name] = (
+            "contains something that looks like a secret; refer to where it is stored instead"
+        )
     return text
 
 
@@ -58,9 +60,9 @@ def read_checklist(kind: DeadLetterKind, done: Collection[str]) -> dict[str, boo
     missing = [f"{name} ({says})" for name, says in wanted.items() if name not in done]
     if missing:
         listed = ", ".join(missing)
-        raise InvalidAction({"done": f"for kind {kind} these are not confirmed: {listed}"})
+        raise InvalidAction({"done": f"not confirmed for kind {kind}: {listed}"})
     if set(done) - set(wanted):
-        raise InvalidAction({"done": f"for kind {kind} there is only: {', '.join(wanted)}"})
+        raise InvalidAction({"done": f"kind {kind} has only these checks: {', '.join(wanted)}"})
     return dict.fromkeys(wanted, True)
 
 
@@ -79,7 +81,9 @@ def read_place(before: str | None) -> dict[str, str | None]:
         read_instant(at)
         return {"before_at": at, "before_id": read_uuid(job_id)}
     except ValueError:
-        raise InvalidAction({"before": "must be what the page before gave as next"}) from None
+        raise InvalidAction(
+            {"before": ("must be the value of next from the previous page")}
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ class DeadLetterFilter:
             isinstance(self.older_than, timedelta)
             and timedelta(0) < self.older_than <= _LONGEST_AGE
         ):
-            errors["older_than"] = "must be longer than nothing and at most ten years"
+            errors["older_than"] = "must be a positive timedelta of at most 10 years"
         if self.since is not None:
             try:
                 instant(self.since)

@@ -53,9 +53,8 @@ class RecoveryPlan:
 def plan_of(letter: DeadLetter, handler: Handler | None = None) -> RecoveryPlan:
     """Return the plan of a letter; *handler* is the one of its job type, if registered here."""
     ways_out = {
-        Action.DISCARD: "give it up, with a reason: holdfast dead-letters discard",
-        Action.FIX_FORWARD: "replace it by something else, and say by what:"
-        " holdfast dead-letters fix-forward",
+        Action.DISCARD: "discard it with a reason: holdfast dead-letters discard",
+        Action.FIX_FORWARD: "record a replacement: holdfast dead-letters fix-forward",
     }
     offers = [_offer_replay(letter, handler)]
     for action, says in ways_out.items():
@@ -68,10 +67,10 @@ def why_not(action: Action, letter: DeadLetter) -> Conflict | None:
     """Return the error that refuses *action* in the letter's state, if any."""
     state, item = letter.state, f"Dead letter {letter.job_id}"
     if state.is_ended:
-        return LetterEnded(f"{item} is {words_of(state)} and stays so. Nothing was done.")
+        return LetterEnded(f"{item} is {words_of(state)}, which is final. Nothing was done.")
     never = never_replayed(letter.standing)
     if action is Action.REPLAY and never is not None:
-        return NeverReplayed(f"{item} is not replayed: {never}.")
+        return NeverReplayed(f"{item} cannot be replayed: {never}.")
     if action in (Action.TRIAGE, Action.DISCARD, Action.FIX_FORWARD):
         # A successful replay is verified; a triage would contradict its result.
         late = state is DeadLetterState.REPLAYED and action is Action.TRIAGE
@@ -81,13 +80,13 @@ def why_not(action: Action, letter: DeadLetter) -> Conflict | None:
     begins = BEGINS[action]
     if _WAY.index(state) < _WAY.index(begins):
         return StepRefused(
-            f"{item} is {words_of(state)}; {_named(action)} comes after it is {words_of(begins)}."
-            f" Next step: {next_step_of(letter)}."
+            f"{item} is {words_of(state)}; {_named(action)} requires {words_of(begins)}. Next"
+            f" step: {next_step_of(letter)}."
         )
     if state is not begins:
         return StepRefused(
-            f"{item} is {words_of(state)}: this step was taken before."
-            f" Next step: {next_step_of(letter)}."
+            f"{item} is {words_of(state)}: this step is already done. Next step:"
+            f" {next_step_of(letter)}."
         )
     if action is Action.RESOLVE and letter.verified_at is None:
         return StepRefused(
@@ -107,18 +106,18 @@ def why_not_from(item: Standing, handler: Handler | None, *, full_restart: bool)
     if full_restart:
         if handler is None:
             return (
-                "a full restart begins at the first stage, which only the application knows;"
-                " name it: --app"
+                "a full restart starts at the first stage, which the application declares: pass"
+                " --app"
             )
         return None
     if handler is None:
         return None
     if handler.stage(item.stage) is None:
-        return f"its pipeline has no stage {item.stage!r} any more; ask for a full restart"
+        return f"its pipeline no longer has the stage {item.stage!r}; use a full restart"
     if not handler.can_run(item.pipeline_version):
         return (
-            f"its pipeline does not accept what version {item.pipeline_version or 'none'!r} has"
-            " stored; ask for a full restart, or let the pipeline accept it"
+            f"its pipeline does not accept data of version {item.pipeline_version or 'none'!r};"
+            " use a full restart, or let the pipeline accept that version"
         )
     return None
 
@@ -127,22 +126,22 @@ def next_step_of(letter: DeadLetter) -> str:
     """Return the next step as a CLI command."""
     match letter.state:
         case DeadLetterState.OPEN:
-            return "triage, which says of what kind the problem is"
+            return "triage: classify the failure"
         case DeadLetterState.TRIAGED if letter.kind is not None:
             points = ", ".join(CHECKLISTS[letter.kind])
-            return f"remediate, which confirms {points}"
+            return f"remediate: confirm {points}"
         case DeadLetterState.REMEDIATED:
-            return "validate, with a reference to the evidence"
+            return "validate: add a reference to the evidence"
         case DeadLetterState.VALIDATED:
-            return "replay, with a reason"
+            return "replay: give a reason"
         case DeadLetterState.REPLAYING:
-            return f"wait for replay {letter.replay_count}, which is under way"
+            return f"wait for replay {letter.replay_count}"
         case DeadLetterState.REPLAYED if letter.verified_at is None:
-            return "verify, which looks at the replay and at what it set off"
+            return "verify: check the replay and its deliveries"
         case DeadLetterState.REPLAYED:
-            return "resolve, with notes"
+            return "resolve: add notes"
         case _:
-            return "none: it has ended"
+            return "none: the dead letter is closed"
 
 
 def _offer_replay(letter: DeadLetter, handler: Handler | None) -> Offer:
@@ -156,10 +155,10 @@ def _offer_replay(letter: DeadLetter, handler: Handler | None) -> Offer:
         return Offer(Action.REPLAY, False, never)
     says = f"next step: {next_step_of(letter)}"
     if letter.escalated_at is not None:
-        says += "; it failed the same way before, so an engineer has to look at it first"
+        says += "; it failed the same way before: fix the cause first"
     problem = why_not_from(letter.standing, handler, full_restart=False)
     if problem is not None:
-        says += f"; from the failed stage it cannot go on: {problem}"
+        says += f"; it cannot resume at the failed stage: {problem}"
     return Offer(Action.REPLAY, True, says)
 
 
@@ -167,11 +166,11 @@ def _reason(letter: DeadLetter) -> str:
     """Return why no action is available now."""
     match letter.state:
         case DeadLetterState.REPLAYING:
-            return f"replay {letter.replay_count} is under way; wait for its end, or cancel it"
+            return f"replay {letter.replay_count} is running; wait for it, or cancel it"
         case DeadLetterState.REPLAYED:
             return f"replay {letter.replay_count} completed; verify and resolve it"
         case _:
-            return f"it is {words_of(letter.state)} and stays so"
+            return f"it is {words_of(letter.state)}, which is final"
 
 
 def words_of(state: DeadLetterState) -> str:

@@ -260,8 +260,8 @@ class DeadLetters:
             waiting = [state for state in downstream if state != "sent"]
             if last.outcome != "completed" or waiting:
                 raise StepRefused(
-                    f"Replay {last.number} of dead letter {letter.job_id} is not verified: it is"
-                    f" {last.outcome}, and {len(waiting)} of its deliveries are not done."
+                    f"Replay {last.number} of dead letter {letter.job_id} cannot be verified: it"
+                    f" is {last.outcome}, and {len(waiting)} of its deliveries are not finished."
                 )
             detail = {"replay": last.number, "replay_job_id": last.replay_job_id}
             detail["deliveries"] = len(downstream)

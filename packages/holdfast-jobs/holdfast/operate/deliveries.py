@@ -230,7 +230,7 @@ def _request(wanted: DeliveryFilter, how: BulkOptions) -> BulkRequest:
     try:
         return BulkRequest(wanted, **how)
     except TypeError as exc:
-        raise InvalidAction({"options": f"were given wrongly: {exc}"}) from None
+        raise InvalidAction({"options": f"are invalid: {exc}"}) from None
 
 
 def _find(tx: Tx, key: dict[str, str]) -> Delivery:

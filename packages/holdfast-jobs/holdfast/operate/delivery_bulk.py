@@ -122,7 +122,9 @@ def decide_all(
         context.refuse(action, error, org_id=context.org_id, subject=SUBJECT)
     context.check(action, org_id=org_id, subject=SUBJECT)
     if org_id is None and context.role is not Role.ADMIN:
-        refusal = Forbidden(f"{action} of many tenants at once is for an admin; name one: org_id.")
+        refusal = Forbidden(
+            f"{action} across tenants requires the role admin; pass org_id for one tenant."
+        )
         context.refuse(action, refusal, org_id=None, subject=SUBJECT)
     bulk = _Bulk(context, action, request, org_id)
     groups = bulk.find_groups()
@@ -158,10 +160,10 @@ def _check_size(request: BulkRequest, matched: int) -> None:
     if request.wanted.given:
         return
     if not request.everything:
-        says = "is empty and would match everything; name at least one condition, or say so"
+        says = "is empty and would match everything; add a condition, or pass --all --confirm COUNT"
         raise InvalidAction({"filter": says})
     if not request.is_dry_run and request.confirm != matched:
-        says = f"everything is {matched} deliveries; confirm that number"
+        says = f"matches {matched} deliveries; pass --confirm {matched}"
         raise InvalidAction({"confirm": says})
 
 

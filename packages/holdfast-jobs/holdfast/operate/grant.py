@@ -82,7 +82,7 @@ def _read_privileges(to: str, privileges: Sequence[str]) -> tuple[str, ...]:
         bad["to"] = f"must be one of {', '.join(ROLES)}"
     words = [word.strip().upper() for word in privileges]
     if any(word not in PRIVILEGES for word in words):
-        bad["privileges"] = f"must be some of {', '.join(PRIVILEGES)}"
+        bad["privileges"] = f"must be one or more of {', '.join(PRIVILEGES)}"
     if bad:
         raise InvalidAction(bad)
     return tuple(word for word in PRIVILEGES if word in words) or DEFAULTS[to]

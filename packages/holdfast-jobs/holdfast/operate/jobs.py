@@ -241,7 +241,9 @@ class Jobs:
         *options* are those of :meth:`Holdfast.enqueue`, except ``actor`` and ``conn``.
         """
         if {"actor", "conn"} & set(options):
-            raise InvalidAction({"options": "actor and conn are those of the operator context"})
+            raise InvalidAction(
+                {"options": ("actor and conn come from the operator context and cannot be passed")}
+            )
         try:
             tenant = self.context.org_id if org_id is None else read_id("org_id", org_id)
             tenant = tenant or self.context.app.settings.default_org

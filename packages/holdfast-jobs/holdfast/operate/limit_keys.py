@@ -75,7 +75,7 @@ class LimitKeys:
         reason = self._admit(name, reason)
         if not changes or set(changes) - set(KeySettings.__slots__):
             known = ", ".join(KeySettings.__slots__)
-            raise InvalidAction({"changes": f"must be some of {known}"})
+            raise InvalidAction({"changes": f"must be one or more of {known}"})
         current = self.get(name)
         limits: dict[str, Any] = {"max_running": current.max_running, "rate": current.rate}
         settings = KeySettings(**{**limits, **changes})

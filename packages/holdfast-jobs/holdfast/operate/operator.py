@@ -77,7 +77,7 @@ class Operator:
     def __getattr__(self, name: str) -> Any:
         noun = None if name == "context" else nouns.find(name, self.context.available_extensions)
         if noun is None:
-            raise AttributeError(f"The operator API has no noun {name!r}.")
+            raise AttributeError(f"The operator API has no resource {name!r}.")
         for extension in self.context.available_extensions:
             if name in extension.nouns and name not in nouns.names(()):
                 # Its tables may be missing: an embedded database creates them, others raise an

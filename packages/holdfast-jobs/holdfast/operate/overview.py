@@ -319,5 +319,5 @@ def _place(before: str | None, org_id: str | None) -> str | int:
     if before is None:
         return 2**62
     if not (before.isascii() and before.isdigit() and len(before) < 19):
-        raise InvalidAction({"before": "must be what the page before gave as next"})
+        raise InvalidAction({"before": "must be the value of next from the previous page"})
     return int(before)

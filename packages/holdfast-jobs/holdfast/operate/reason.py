@@ -22,7 +22,7 @@ from holdfast.operate.explanation import (
 from holdfast.operate.undelivered import still_open, undecided
 from holdfast.operate.waiting import why_waiting
 
-NOTHING = "Nothing: it has ended."
+NOTHING = "None. The job has ended."
 
 
 def reason_of(situation: Situation, told: ExtensionReasons = NO_REASONS) -> Explanation:
@@ -67,8 +67,9 @@ def _running(s: Situation) -> Explanation:
     if job["cancel_requested_at"] is not None:
         return s.explain(
             Reason.CANCEL_REQUESTED,
-            f"A cancel was requested at {utc(s.at('cancel_requested_at'))}; it still runs.",
-            "Its handler comes to its next step and stops there.",
+            f"A cancel was requested at {utc(s.at('cancel_requested_at'))}; the job is still"
+            " running.",
+            "The handler stops at its next step.",
             cancel_requested_at=s.at("cancel_requested_at"),
             **facts,
         )
@@ -78,13 +79,13 @@ def _running(s: Situation) -> Explanation:
     # A lease is renewed at a third of its length, so a healthy one has at least half of it left.
     is_late = lease_until - s.now < lease / 2
     line = (
-        f"Runs since {utc(s.at('claimed_at'))} on worker {job['claimed_by']}, stage"
+        f"Running since {utc(s.at('claimed_at'))} on worker {job['claimed_by']}, stage"
         f" {job['stage']!r}, attempt {facts['attempt']} of {job['max_attempts']}"
     )
-    then = "Its handler ends."
+    then = "The handler finishes."
     if is_late:
-        line += "; its lease was not renewed in time"
-        then = f"Its worker renews it, or it is rescued after {utc(lease_until)}."
+        line += "; its lease renewal is overdue"
+        then = f"The worker renews the lease, or the job is rescued after {utc(lease_until)}."
     return s.explain(
         Reason.RUNNING, line + ".", then, lease_until if is_late else None, is_late=is_late, **facts
     )
@@ -103,19 +104,19 @@ def _submitted(s: Situation) -> Explanation:
 def _stale(s: Situation, facts: Mapping[str, Any]) -> Explanation:
     job = s.job
     if job["cancel_requested_at"] is not None:
-        becomes = "ends it as canceled"
+        becomes = "cancels it"
     elif facts["attempt"] >= job["max_attempts"]:
-        becomes = "makes it a dead letter: it was the last attempt"
+        becomes = "dead-letters it: this was the last attempt"
     else:
-        becomes = f"brings it back, with attempt {facts['attempt']} of {job['max_attempts']} used"
+        becomes = f"requeues it, with {facts['attempt']} of {job['max_attempts']} attempts used"
     alive = [worker for worker in s.workers if not worker.is_gone]
-    then = f"The next rescue, every {s.settings.rescue_seconds:g} s or sooner, {becomes}."
+    then = f"The next rescue (at least every {s.settings.rescue_seconds:g} s) {becomes}."
     if not alive:
-        then = f"Start a worker of any queue: its rescue {becomes}."
+        then = f"Start a worker for any queue: its rescue {becomes}."
     return s.explain(
         Reason.LEASE_RAN_OUT,
-        f"Its lease ran out at {utc(facts['lease_until'])}:"
-        f" worker {job['claimed_by']} is dead, frozen or cut off.",
+        f"The lease expired at {utc(facts['lease_until'])}: worker {job['claimed_by']} is dead,"
+        " frozen or disconnected.",
         then,
         workers=len(alive),
         **facts,
@@ -130,7 +131,7 @@ def _ended(s: Situation) -> dict[str, Any]:
 
 
 def _kept(s: Situation) -> str:
-    return ", and is in history" if s.job["is_archived"] else ""
+    return ", archived" if s.job["is_archived"] else ""
 
 
 def _canceled(s: Situation) -> Explanation:
@@ -160,8 +161,8 @@ def _failed(s: Situation) -> Explanation:
         # Only a row that bypassed the database's rules looks like this.
         return s.explain(
             Reason.DEAD_LETTER,
-            f"{failed}, and there is no dead letter of it.",
-            "Look into it: holdfast verify",
+            f"{failed}, but it has no dead letter.",
+            "Investigate: holdfast verify",
             letter_id=None,
             letter_state=None,
             **facts,
@@ -195,12 +196,12 @@ def _retry_hint(letter: DeadLetter) -> str:
 def _next_step(letter: DeadLetter, replay_job_id: str | None) -> str:
     never = never_replayed(letter.standing)
     if letter.state.is_ended:
-        return "Nothing: the dead letter has ended."
+        return "None. The dead letter is closed."
     if replay_job_id is not None:
-        return f"Its replay ends: holdfast explain {replay_job_id}"
+        return f"The replay finishes: holdfast explain {replay_job_id}"
     if never is not None:
         return f"An operator discards it or fixes it forward; {never}."
     return (
-        f"An operator takes the next step: {next_step_of(letter)}"
-        f" (holdfast dead-letters show {letter.job_id})"
+        f"Next step for an operator: {next_step_of(letter)} (holdfast dead-letters show"
+        f" {letter.job_id})"
     )

@@ -94,8 +94,8 @@ def make_replays(
     for item in enqueued:
         if not item.created:
             raise StepRefused(
-                f"The key {item.idempotency_key!r} of the replay is taken by job {item.id}."
-                " Nothing was done."
+                f"The idempotency key {item.idempotency_key!r} of the replay is already used by"
+                f" job {item.id}. Nothing was done."
             )
     if not full_restart:
         tx.affected(SQL.take_over_stages, taken=made)

@@ -268,7 +268,9 @@ class Schedules:
         def work(tx: Tx) -> Enqueued:
             (job,) = run_steps(tx, insert_steps(batch))
             if not job.created:
-                raise Conflict(f"Schedule {schedule.name!r} was fired at this very moment.")
+                raise Conflict(
+                    f"Schedule {schedule.name!r} was fired concurrently. Nothing was done."
+                )
             detail: Mapping[str, Any] = {"reason": reason, "job_id": job.id}
             subject = f"schedule:{schedule.name}"
             record_action(tx, actor, subject=subject, name="schedule.triggered", detail=detail)

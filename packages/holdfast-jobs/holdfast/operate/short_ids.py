@@ -52,9 +52,7 @@ def resolve_id(context: OperatorContext, space: IdSpace, text: str) -> str:
     """Return the only id that begins with *text*. Raises UnknownPrefix or InvalidAction."""
     prefix = text.lower()
     if not _is_prefix(prefix):
-        raise InvalidAction(
-            {"id": f"must be an id, or at least {SHORTEST} characters from its beginning"}
-        )
+        raise InvalidAction({"id": f"must be an id, or a prefix of at least {SHORTEST} characters"})
     if len(prefix) == len(_WHOLE):
         return prefix
     # Candidates may belong to any tenant.
@@ -67,11 +65,11 @@ def resolve_id(context: OperatorContext, space: IdSpace, text: str) -> str:
     )
     found = [str(row["id"]) for row in rows]
     if not found:
-        raise UnknownPrefix(f"No {space.what} has an id that begins with {prefix}.")
+        raise UnknownPrefix(f"No {space.what} has an id that starts with {prefix}.")
     if len(found) > 1:
         listed = ", ".join(found[:CANDIDATES])
         more = " and more" if len(found) > CANDIDATES else ""
-        raise InvalidAction({"id": f"{prefix} is the beginning of several ids: {listed}{more}"})
+        raise InvalidAction({"id": f"{prefix} is ambiguous: {listed}{more}"})
     return found[0]
 
 

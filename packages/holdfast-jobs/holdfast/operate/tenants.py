@@ -95,7 +95,7 @@ class Tenants:
         org_id, reason = self._admit(org_id, reason)
         if not changes or set(changes) - set(TenantSettings.__slots__):
             known = ", ".join(TenantSettings.__slots__)
-            raise InvalidAction({"changes": f"must be some of {known}"})
+            raise InvalidAction({"changes": f"must be one or more of {known}"})
         settings = replace(self.get(org_id).settings, **changes)
         self.context.app.queues.set_tenant(
             org_id, settings, actor=self.context.actor, reason=reason

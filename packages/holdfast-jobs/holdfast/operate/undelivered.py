@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.operate.explanation import Explanation, Reason, Situation, utc
+from holdfast.operate.plural import counted
 from holdfast.outbox.post import JOB_TYPE as DELIVER
 from holdfast.store import Row
 
@@ -27,11 +28,17 @@ def why_undelivered(s: Situation, due_at: datetime) -> Explanation | None:
     channels = sorted({row["channel"] for row in pending if row["tried"]})
     named = " and ".join(channels)
     unsure = sum(row["unsure"] for row in pending)
-    line = f"{tried} of its deliveries were tried and are not sent; it waits for {named}"
-    then = f"Nothing: it is tried again from {utc(due_at)} on."
+    line = (
+        f"{counted(tried, 'delivery was', 'deliveries were')} attempted but not sent; waiting for"
+        f" {named}"
+    )
+    then = f"Nothing. Retried from {utc(due_at)}."
     if unsure:
         line += f", and it is unknown whether {named} accepted {unsure} of them"
-        then = f"{RECONCILER} asks the channel, every five minutes; nothing is sent before that."
+        then = (
+            f"{RECONCILER} looks them up at the channel every five minutes; nothing is sent before"
+            " that."
+        )
     return s.explain(
         Reason.AWAITS_CHANNEL,
         f"{line}.",
@@ -48,9 +55,10 @@ def _refused(s: Situation, due_at: datetime, count: int, row: Row) -> Explanatio
     channel, code = row["channel"], row["refusal"]
     return s.explain(
         Reason.CHANNEL_REFUSED,
-        f"{count} of its deliveries wait because the channel {channel} refuses us ({code}).",
-        f"Correct the credential, the permission or the address of {channel}; then one message is"
-        " sent to see whether the channel accepts it. holdfast doctor names the channel.",
+        f"{counted(count, 'delivery waits', 'deliveries wait')}: channel {channel} rejects the"
+        f" credential, permission or address ({code}).",
+        f"Fix the credential, permission or address of {channel}; one probe message follows. See"
+        " holdfast doctor.",
         due_at,
         channel=channel,
         code=code,
@@ -67,9 +75,10 @@ def _untried(s: Situation, due_at: datetime, pending: Sequence[Row]) -> Explanat
     waiting = sum(row["deliveries"] for row in pending)
     return s.explain(
         Reason.AWAITS_CHANNEL,
-        f"{waiting} of its deliveries were not tried; it waits for {' and '.join(channels)}.",
-        f"Nothing: it looks again at {utc(due_at)}. If a channel cannot be used, holdfast doctor"
-        " says why.",
+        f"{counted(waiting, 'delivery was', 'deliveries were')} not attempted; waiting for"
+        f" {' and '.join(channels)}.",
+        f"Nothing. Checked again at {utc(due_at)}. If a channel cannot be used, see holdfast"
+        " doctor.",
         due_at,
         channels=channels,
         tried=0,
@@ -80,8 +89,8 @@ def _untried(s: Situation, due_at: datetime, pending: Sequence[Row]) -> Explanat
 def _held(s: Situation, due_at: datetime, count: int, channel: str) -> Explanation:
     return s.explain(
         Reason.DELIVERY_HELD,
-        f"It is unknown whether {count} of its deliveries went out by {channel}, which cannot be"
-        " asked.",
+        f"It is unknown whether {counted(count, 'delivery was', 'deliveries were')} sent by"
+        f" {channel}, which has no lookup.",
         undecided(s),
         due_at,
         held=count,
@@ -96,8 +105,8 @@ def undecided(s: Situation) -> str:
         return ""
     whether = "it" if count == 1 else "they"
     return (
-        f"An operator finds out whether {whether} arrived: holdfast deliveries list --state held,"
-        " then confirm, resend or drop."
+        f"Find out whether {whether} arrived, then confirm, resend or drop: holdfast deliveries"
+        " list --state held"
     )
 
 
@@ -108,4 +117,4 @@ def still_open(s: Situation) -> str:
         for word in ("pending", "held", "failed")
         if (count := sum(row["deliveries"] for row in s.deliveries if row["state"] == word))
     ]
-    return f"; of its deliveries {' and '.join(words)}" if words else ""
+    return f"; deliveries: {' and '.join(words)}" if words else ""

@@ -33,8 +33,9 @@ def why_waiting(s: Situation, told: ExtensionReasons = NO_REASONS) -> Explanatio
     if job["cancel_requested_at"] is not None:
         return s.explain(
             Reason.CANCEL_REQUESTED,
-            f"A cancel was requested at {utc(s.at('cancel_requested_at'))} and it waits again.",
-            "It ends as soon as a worker takes it; a second cancel ends it at once.",
+            f"A cancel was requested at {utc(s.at('cancel_requested_at'))}; the job is queued"
+            " again.",
+            "It is canceled when a worker claims it; a second cancel ends it at once.",
             cancel_requested_at=s.at("cancel_requested_at"),
         )
     why, detail = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
@@ -64,15 +65,15 @@ def _not_due(s: Situation, due_at: datetime, why: str, detail: Mapping[str, Any]
                 f" failed with {job['error_class']}"
             )
         case "job.snoozed":
-            because, told = "snoozed", "its handler asked to be called later"
+            because, told = "snoozed", "snoozed by its handler"
         case "job.released":
             because = "released"
-            told = f"a worker gave it back unused ({detail.get('reason', 'no reason')})"
+            told = f"released by a worker before it ran ({detail.get('reason', 'no reason')})"
         case _:
-            because, told = "scheduled", "it was enqueued for later"
-    then = "Nothing: a worker takes it when its time has come."
+            because, told = "scheduled", "enqueued for later"
+    then = "Nothing. A worker claims it when it is due."
     if job["queue"] != job["origin_queue"]:
-        then = f"Nothing: it moves to {job['origin_queue']} when its time has come."
+        then = f"Nothing. It moves to {job['origin_queue']} when it is due."
     return s.explain(
         Reason.NOT_DUE,
         f"Not due until {utc(due_at)}: {told}.",
@@ -94,8 +95,8 @@ def why_paused(s: Situation) -> Explanation | None:
     who, why = s.limits["paused_by"], s.limits["pause_reason"]
     return s.explain(
         Reason.QUEUE_PAUSED,
-        f"Queue {s.queue} is paused since {utc(read_instant(paused_at))} by {who}: {why}",
-        f"An operator resumes it: holdfast queues resume {s.queue} --reason …",
+        f"Queue {s.queue} was paused at {utc(read_instant(paused_at))} by {who}: {why}",
+        f"Resume it: holdfast queues resume {s.queue} --reason …",
         queue=s.queue,
         paused_at=read_instant(paused_at),
         paused_by=who,
@@ -137,16 +138,16 @@ def _awaits_run(s: Situation) -> Explanation:
         names = ", ".join(sorted(s.runs))
         return s.explain(
             Reason.AWAITS_RUN,
-            f"Only runs serve {s.queue} ({names}), and none of them is scheduled.",
-            f"Perform one: holdfast run {min(s.runs)} --reason …",
+            f"Only runs serve {s.queue} ({names}), and none is scheduled.",
+            f"Start one: holdfast run {min(s.runs)} --reason …",
             queue=s.queue,
             runs=sorted(s.runs),
         )
     name = min(due, key=lambda name: (due[name], name))
     return s.explain(
         Reason.AWAITS_RUN,
-        f"Run {name} takes it; the next one is due at {utc(due[name])}.",
-        "Nothing, if a dispatcher lives: holdfast worker --dispatch",
+        f"Run {name} claims it; the next run is due at {utc(due[name])}.",
+        "Nothing, if a dispatcher is running: holdfast worker --dispatch",
         due[name],
         queue=s.queue,
         runs=sorted(s.runs),
@@ -159,7 +160,7 @@ def _unknown_type(s: Situation, due_at: datetime | None) -> Explanation:
     dead_at = None if created_at is None else created_at + patience
     return s.explain(
         Reason.UNKNOWN_TYPE,
-        f"No worker that serves {s.queue} knows the job type {s.job['job_type']}.",
+        f"No worker serving {s.queue} has the job type {s.job['job_type']} registered.",
         f"Start a worker whose application declares it; from {utc(dead_at)} on the next claim"
         " dead-letters it.",
         due_at,
@@ -183,8 +184,8 @@ def _capped(s: Situation) -> Explanation | None:
         if most is not None and running[count] >= most:
             return s.explain(
                 reason,
-                f"{running[count]} of {most} jobs of {whose} run: that is its cap.",
-                "One of them ends, or the cap is raised: holdfast queues set, tenant or key",
+                f"{running[count]} of at most {most} jobs of {whose} are running.",
+                "Wait for one to finish, or raise the limit: holdfast queues set, tenant or key",
                 cap=limit,
                 running=running[count],
                 most=most,
@@ -205,8 +206,8 @@ def _rated(s: Situation) -> Explanation | None:
         free_at = s.now + timedelta(seconds=(1 - tokens) * seconds / count)
         return s.explain(
             Reason.RATE_LIMIT,
-            f"The rate of {whose}, {count} in {seconds} s, is used up until {utc(free_at)}.",
-            "Nothing: it goes on as fast as the rate allows.",
+            f"The rate limit of {whose}, {count} per {seconds} s, is used up until {utc(free_at)}.",
+            "Nothing. It runs when the rate limit allows.",
             free_at,
             whose=whose,
             tokens=round(tokens, 3),
@@ -239,12 +240,12 @@ def _in_line(s: Situation, waited: datetime | None) -> Explanation:
         return s.explain(
             Reason.IN_LINE,
             f"{count} {go} before it in {s.queue}.",
-            "Nothing: tenants take turns, and its own comes.",
+            "Nothing. Tenants are served round-robin.",
             **facts,
         )
     return s.explain(
         Reason.READY,
-        f"Ready: the next of its tenant in {s.queue}.",
-        "Nothing: the next free worker takes it.",
+        f"Ready: first in line of its tenant in {s.queue}.",
+        "Nothing. The next free worker claims it.",
         **facts,
     )

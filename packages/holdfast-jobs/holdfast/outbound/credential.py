@@ -32,7 +32,7 @@ class Credential:
         return "Credential(…)"
 
     def __reduce__(self) -> str:
-        raise TypeError("a credential is not copied to where others may read it")
+        raise TypeError("credentials cannot be copied or pickled")
 
 
 def read_secret(
@@ -78,7 +78,5 @@ def _file(owner: str, key: str, path: str) -> str:
 def _checked(value: str, where: str, word: str) -> Credential:
     # A line break would start a second header.
     if not (0 < len(value) <= _LONGEST and value.isascii() and value.isprintable()):
-        raise ConfigError(
-            f"What {where} holds is no {word}: it must be one line of printable ASCII."
-        )
+        raise ConfigError(f"{where} is not a valid {word}: it must be one line of printable ASCII.")
     return Credential(value)

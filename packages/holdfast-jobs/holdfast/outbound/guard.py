@@ -54,8 +54,8 @@ class Origin:
             raise _bad_address()
         if parts.scheme != "https" and not (parts.scheme == "http" and allow_private):
             raise ConfigError(
-                f"Calls to {host} must use https; plain http is only for a server in a network of "
-                "your own, which allow_private = true says."
+                f"Calls to {host} must use https; plain http is allowed only in a private network,"
+                " with allow_private = true."
             )
         return cls(parts.scheme, host, port or (443 if parts.scheme == "https" else 80))
 

@@ -245,7 +245,7 @@ def _hand_over(lease: DeliveryLease, one: RecordedAttempt, grip: LeaseGuard) -> 
         answer = _ended(one, sent)
     except Exception as exc:
         # The text may quote the message, so only the exception type is logged.
-        _log.warning("channel %s broke: %s", wanted.channel.name, type(exc).__name__)
+        _log.warning("channel %s raised %s", wanted.channel.name, type(exc).__name__)
         sent = Unsure("error") if point.may_be_passed else Rejected("error", is_permanent=False)
         answer = _ended(one, sent)
     _hear(lease, one, sent, answer[1])

@@ -36,7 +36,7 @@ def erase_recipient(store: Store, recipient: str, *, org_id: str, actor: Actor) 
         "recipient": text("recipient", recipient, bad, longest=500),
     }
     if recipient is None:
-        bad["recipient"] = "says whose, and is missing"
+        bad["recipient"] = "is required"
     if bad:
         raise InvalidDelivery(bad)
 

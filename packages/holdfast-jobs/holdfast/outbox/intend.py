@@ -86,13 +86,13 @@ def find_origin(org_id: str | None, ids: IdSource) -> Origin:
     if job is not None:
         if org_id is not None and str(org_id) != job.org_id:
             raise Forbidden(
-                f"Job {job.id} runs for tenant {job.org_id}; it may not tell others' people."
+                f"Job {job.id} of tenant {job.org_id} cannot send messages for another tenant."
             )
         who = Actor(ActorType(job.actor_type), job.actor_id)
         about = (job.request_id, job.correlation_id, job.project_id, who)
         return Origin(job.org_id, job.id, *about)
     if org_id is None:
-        raise ConfigError("Nothing was done: org_id says on whose behalf, and is missing.")
+        raise ConfigError("Nothing was done: org_id is required.")
     made = ids.new()
     return Origin(read_id("org_id", org_id), None, made, made)
 
@@ -278,7 +278,7 @@ def _old(row: Mapping[str, Any], found: Mapping[tuple[str, str, int], Row]) -> I
     original = found.get((row["subject"], row["recipient"], row["version"]))
     if original is None:
         # It was erased between the two statements, or the caller's transaction cannot see it.
-        raise StoreBusy("A delivery like this one has just been written or erased. Try again.")
+        raise StoreBusy("A concurrent transaction wrote or erased the same delivery. Try again.")
     differs = any(row[name] != original[name] for name in ("content_hash", "address", "channel"))
     return Intended(
         str(original["id"]),

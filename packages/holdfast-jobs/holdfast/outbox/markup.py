@@ -115,12 +115,12 @@ class Reading:
             case At.RAW if self.tag != "style" and not self.said:
                 return Place.TEXT
             case At.RAW | At.LOST:
-                raise Unsafe(f"stands in or behind a <{self.tag}>, where no value is safe")
+                raise Unsafe(f"is in or after a <{self.tag}>, where no value is safe")
             case At.DECLARED | At.COMMENT | At.IGNORED:
-                raise Unsafe("stands in a comment or a declaration, where no value is safe")
+                raise Unsafe("is in a comment or a declaration, where no value is safe")
             case At.DOUBLE | At.SINGLE:
                 return self._attribute_place()
-        raise Unsafe("stands inside a tag; put it between the quotes of an attribute")
+        raise Unsafe("is inside a tag; put it between the quotes of an attribute")
 
     def _attribute_place(self) -> Place:
         where = (self.tag, self.attribute)
@@ -132,8 +132,8 @@ class Reading:
             if self.said == _SETTLED:
                 return Place.TEXT
             raise Unsafe(
-                "stands in an address that could lead anywhere; begin it with a whole server such "
-                "as https://example.com/, or let one value be the whole address"
+                "is in a URL without a fixed host; start the URL with a full origin such as"
+                " https://example.com/, or use one value for the whole URL"
             )
         is_plain = self.attribute in _PLAIN or self.attribute.startswith(_SHOWN)
         if not is_plain and where not in _COUNTED:

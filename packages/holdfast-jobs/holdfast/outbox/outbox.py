@@ -228,7 +228,7 @@ class Outbox:
             intended = self.store.write(lambda tx: run(tx, intending.insert_steps(rows)))
         else:
             if is_awaiting(conn):
-                raise ConfigError("This connection must be awaited: use aintend.")
+                raise ConfigError("The connection is asynchronous: use aintend.")
             intended = run_borrowed(conn, self.app.clock, self._borrowed_steps(conn, rows), [])
         return self.emit_events(intended)
 
@@ -258,7 +258,7 @@ class Outbox:
         *options* are those of ``enqueue``. Scheduled messages are not sent before their time.
         """
         if is_awaiting(conn):
-            raise ConfigError("This connection must be awaited: use apost.")
+            raise ConfigError("The connection is asynchronous: use apost.")
         self.declare()
         rows = self._prepare(intents, org_id)
         with savepoint(conn):

@@ -91,7 +91,9 @@ class Templates:
     def add(self, template: Template) -> None:
         """Add a template. A repeated declaration must be identical."""
         if self._known.setdefault(template.name, template) != template:
-            raise ConfigError(f"Template {template.name!r} is declared twice, and differently.")
+            raise ConfigError(
+                f"Template {template.name!r} is declared twice with different contents."
+            )
 
     def get(self, name: str) -> Template:
         found = self._known.get(name)
@@ -125,7 +127,7 @@ def _parse(where: str, source: object) -> Parts:
         sign, name = _read_tag(where, tag[1])
         if sign in ("#", "^"):
             if len(opened) > DEEPEST:
-                raise ConfigError(f"{where} has more than {DEEPEST} sections in each other.")
+                raise ConfigError(f"{where} nests sections more than {DEEPEST} deep.")
             opened.append(_Open(name, sign == "^"))
         elif sign == "/":
             _close(where, opened, name)
@@ -135,7 +137,7 @@ def _parse(where: str, source: object) -> Parts:
     if len(opened) > 1:
         raise ConfigError(f"{where}: {{{{# {opened[-1].name} }}}} is never closed.")
     if "{{" in rest or "}}" in _TAG.sub("", source):
-        raise ConfigError(f"{where} has braces without their pair.")
+        raise ConfigError(f"{where} has unbalanced braces.")
     return (*opened[0].parts, rest) if rest else tuple(opened[0].parts)
 
 
@@ -201,8 +203,8 @@ def _judge_value(where: str, value: Value, readings: frozenset[Reading]) -> Valu
     is_address = Place.ADDRESS in places
     if Place.CONTINUED in places and not is_address:
         raise ConfigError(
-            f"{where} stands in an address right behind another value and could change the server "
-            "that it names; put a slash between them."
+            f"{where} follows another value in a URL and could change its host; put a slash"
+            " between them."
         )
     return replace(value, is_address=is_address)
 
@@ -218,6 +220,6 @@ def _judge_section(
         if is_known or section.is_inverted:
             return replace(section, parts=parts), readings
     raise ConfigError(
-        f"{where}: {{{{# {_name(section.path)} }}}} leaves a tag or an address half written; "
-        "begin and end it in the same section."
+        f"{where}: {{{{# {_name(section.path)} }}}} leaves a tag or a URL incomplete; open and"
+        " close it in the same section."
     )

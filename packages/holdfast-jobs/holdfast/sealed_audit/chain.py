@@ -32,8 +32,8 @@ LAST_ORG = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 SEALS = 50
 EVENTS = 2_000
 
-CUT = "the seal is missing, and a copy of its digest was kept: the chain was cut"
-WRITTEN_ANEW = "the digest is not the one that was kept: the chain was written anew"
+CUT = "the seal is missing, but its digest was stored elsewhere: the chain was truncated"
+WRITTEN_ANEW = "the digest differs from the one stored elsewhere: the chain was rewritten"
 
 Read = Callable[[Callable[[Tx], list[Row]]], list[Row]]
 """Runs a read: ``store.read``, or a function that reads in a transaction that is already open."""

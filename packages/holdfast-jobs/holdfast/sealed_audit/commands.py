@@ -52,7 +52,7 @@ class AnchorText(click.ParamType[Anchor]):
     "anchors",
     multiple=True,
     type=AnchorText(),
-    help="A head that was stored elsewhere. Repeat it for other tenants.",
+    help="A seal head that was stored elsewhere; repeatable.",
 )
 @click.option(
     "--file",
@@ -104,7 +104,11 @@ def _print_problems(
         print_json({**about, "tampered": count, "problems": kept})
     else:
         details = ", ".join(f"{name} {value}" for name, value in about.items())
-        says = f"{count} places are not as sealed" if count else "the audit is as it was sealed"
+        says = (
+            (f"{count} differences from the sealed audit")
+            if count
+            else "the audit matches its seals"
+        )
         click.echo(one_line(f"{says} ({details})"))
     return count
 

@@ -208,10 +208,12 @@ def _read_lines(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
         if (kind == "export") != (before == "") or before == "end":
             raise ConfigError(f"Line {number} has a type that is not allowed there.")
         if kind == "export" and row["format"] != FORMAT:
-            raise ConfigError(f"The export has the format {row['format']}; known is {FORMAT}.")
+            raise ConfigError(
+                f"The export has the unsupported format {row['format']}; expected {FORMAT}."
+            )
         if kind == "end" and row["events"] != events:
             raise ConfigError(
-                f"The export has {events} events, and its last line says {row['events']}."
+                f"The export has {events} events, but its last line declares {row['events']}."
             )
         events += kind == "event"
         before = kind

@@ -74,8 +74,8 @@ class BlockLock:
         thread, task = caller()
         if owner == (thread, task):
             raise StoreError(
-                "This call writes past the job.transaction() that is open here, and SQLite has one"
-                " writer. Enqueue with conn= to do it in the transaction, or do it after the block."
+                "This call writes outside the open job.transaction(), and SQLite allows one"
+                " writer. Pass conn= to enqueue in the transaction, or call it after the block."
             )
         if owner[0] == thread:
             raise StoreBusy(
@@ -92,9 +92,8 @@ class BlockLock:
                 " names it. Otherwise try again."
             )
         return StoreBusy(
-            f"A handler's transaction in process {self.process} has SQLite's only writer, and this"
-            " call waits no longer for it. Nothing was written. Keep job.transaction() short, or"
-            " use PostgreSQL."
+            f"SQLite's write lock is held by a handler's transaction in process {self.process}."
+            " Nothing was written. Keep job.transaction() short, or use PostgreSQL."
         )
 
     def close(self) -> None:

@@ -138,8 +138,8 @@ def blocking(connection: Any) -> tuple[Dialect, Execute]:
             return dialect, lambda text, params: _django_rows(connection, text, params)
     kind = type(connection)
     raise ConfigError(
-        f"conn= does not know a {kind.__module__}.{kind.__name__}. Pass a sqlite3, psycopg,"
-        " asyncpg, SQLAlchemy or Django connection; on PostgreSQL any other can call"
+        f"conn= does not support {kind.__module__}.{kind.__name__}. Pass a sqlite3, psycopg,"
+        " asyncpg, SQLAlchemy or Django connection; with any other PostgreSQL driver call"
         " holdfast.enqueue(…)."
     )
 
@@ -150,7 +150,7 @@ def _sqlalchemy(connection: Any) -> tuple[Dialect, Execute]:
     plain = connection.connection() if hasattr(connection, "get_bind") else connection
     dialect = {"sqlite": SQLITE, "postgresql": POSTGRES}.get(plain.dialect.name)
     if dialect is None:
-        raise ConfigError(f"Holdfast's tables cannot be in {plain.dialect.name}.")
+        raise ConfigError(f"conn= does not support the database {plain.dialect.name}.")
 
     def execute(text: str, params: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         result = plain.execute(as_text(_named(text)), params)

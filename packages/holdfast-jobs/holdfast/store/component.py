@@ -38,7 +38,7 @@ def in_order(components: Sequence[Component]) -> list[Component]:
     while waiting:
         ready = [found for found in waiting.values() if not found.needs.keys() & waiting.keys()]
         if not ready:
-            raise ConfigError(f"The components {', '.join(sorted(waiting))} need each other.")
+            raise ConfigError(f"The components {', '.join(sorted(waiting))} depend on each other.")
         for found in ready:
             ordered.append(waiting.pop(found.name))
     return ordered

@@ -25,7 +25,7 @@ _REFUSALS = (
     ),
     (
         r"no password supplied",
-        "PostgreSQL wants a password. Give it in the URL, PGPASSWORD or ~/.pgpass.",
+        "PostgreSQL requires a password. Give it in the URL, PGPASSWORD or ~/.pgpass.",
     ),
     (
         r'permission denied for database "?([^"\n]+)"?',

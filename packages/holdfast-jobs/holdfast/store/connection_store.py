@@ -34,7 +34,7 @@ class ConnectionStore(Store):
     def __init__(self, connection: Any, clock: Clock) -> None:
         if is_awaiting(connection):
             raise ConfigError(
-                "The connection of a test must not be awaited: pass the connection of a blocking"
+                "A test connection must be synchronous: pass the connection of a synchronous"
                 " engine to the same database, or its URL."
             )
         self.connection = connection

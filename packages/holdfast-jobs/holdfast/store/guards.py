@@ -205,7 +205,7 @@ def confined(connection: sqlite3.Connection, authorizer: Authorizer) -> Iterator
 def refusal(access: Access, what: str) -> RuleViolated:
     """Return the failure of a handler that tried more than its category allows."""
     return RuleViolated(
-        f"This job's transaction may {access.says}; it tried to touch {what}.",
+        f"This job's transaction may {access.says}; it accessed {what}.",
         access=access,
         touched=what,
     )

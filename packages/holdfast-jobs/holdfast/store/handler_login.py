@@ -113,8 +113,7 @@ class HandlerLogin:
         self._is_same_database = bound == org_id
         if not self._is_same_database:
             raise ConfigError(
-                "handler_db does not lead to the database of db: a binding that was written there"
-                " is not found here. Use the same host and name in both."
+                "handler_db points to another database than db. Use the same host and name in both."
             )
 
 

@@ -388,9 +388,9 @@ def _limits_of(limit: ReadLimit) -> bytes:
 
 def _locked() -> StoreBusy:
     return StoreBusy(
-        "Another transaction holds a row that this call needs, and has not ended in time. Nothing"
-        " was written. Mostly it is one of the application that enqueued the same idempotency key"
-        " and is still open: pg_stat_activity shows it. Commit it, or try again later."
+        "A lock wait timed out: another transaction holds a row that this call needs. Nothing was"
+        " written. Usually an application transaction that enqueued the same idempotency key is"
+        " still open; see pg_stat_activity. Commit it, or try again later."
     )
 
 
@@ -444,7 +444,7 @@ def translate(exc: Exception) -> StoreError:
     if isinstance(exc, StoreError):
         return exc
     if isinstance(exc, _BUSY):
-        return StoreBusy(f"PostgreSQL asks to try again: {type(exc).__name__}.")
+        return StoreBusy(f"PostgreSQL reported a retryable error: {type(exc).__name__}.")
     refused = connection_refusal(exc)
     if refused is not None:
         return refused

@@ -28,7 +28,7 @@ def savepoint(connection: Any) -> Iterator[None]:
         yield
         return
     if is_awaiting(connection):
-        raise ConfigError("This connection must be awaited: use anotify.")
+        raise ConfigError("The connection is asynchronous: use anotify.")
     if not _set(connection):
         # Autocommit: there is nothing to undo.
         yield

@@ -80,7 +80,7 @@ class Tx(ABC):
 
     def command(self, text: str) -> None:
         """Run a command that the database generated, such as a GRANT, unchanged."""
-        raise NotImplementedError(f"{self.dialect.name} writes no commands")
+        raise NotImplementedError(f"{self.dialect.name} does not run generated commands")
 
     def values(self, statement: Statement, /, **params: Any) -> list[tuple[Any, ...]]:
         """Return rows as tuples, in the order of the statement's columns: for the busiest reads."""
@@ -148,9 +148,9 @@ class Access(StrEnum):
 
 
 _SAYS = {
-    Access.WRITE: "write what its tenant may",
-    Access.DOMAIN: "write the application's tables and none of Holdfast's own",
-    Access.AUDIT: "write audit tables only",
+    Access.WRITE: "write its tenant's rows",
+    Access.DOMAIN: "write only the application's tables",
+    Access.AUDIT: "write only audit tables",
     Access.READ: "read only",
 }
 
@@ -275,7 +275,7 @@ class Store(ABC):
         A claim is its org_id, id and lease_token. The extension is written to the table
         lease_extension, or to the sidecar file. A rescue checks both.
         """
-        raise StoreBusy("This store has no second place for a lease. Try again.")
+        raise StoreBusy("This store cannot extend leases now. Try again.")
 
     def extended_leases(self, claims: Sequence[Row]) -> frozenset[tuple[str, str, int]]:
         """Return those of *claims* whose lease was extended in the sidecar and is still in force.

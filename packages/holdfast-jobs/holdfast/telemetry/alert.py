@@ -120,7 +120,7 @@ def alert_of(event: Event, at: datetime) -> Alert | None:
             return made.alert(summary, queue=queue, small_depth=small_depth)
         case AuditTampered(org_id, finding, seal, seq):
             made = _Making(Kind.AUDIT_TAMPERED, Severity.CRITICAL, at, (org_id,))
-            summary = f"The audit of a tenant does not hold: {finding}"
+            summary = f"A tenant's audit failed verification: {finding}"
             return made.alert(summary, org_id=org_id, seal=seal, seq=seq)
         case NotificationDropped(job_type, org_id, reason):
             made = _Making(Kind.NOTIFICATION_DROPPED, Severity.WARNING, at, (job_type, reason))
@@ -144,7 +144,7 @@ def alert_of(event: Event, at: datetime) -> Alert | None:
             return made.alert(says, **subject, **told)
         case WorkerRunFinished(run_id, name, outcome=("failed" | "lost") as outcome):
             made = _Making(Kind.RUN_FAILED, Severity.ERROR, at, (name, outcome))
-            return made.alert(f"Run {name} did not end well: {outcome}", run=name, run_id=run_id)
+            return made.alert(f"Run {name} failed: {outcome}", run=name, run_id=run_id)
         case WorkerChanged(worker_id, change) if change in _CHANGES:
             kind, severity, summary = _CHANGES[change]
             made = _Making(kind, severity, at, (change,))
@@ -158,7 +158,7 @@ _CHANGES: Mapping[str, tuple[Kind, Severity, str]] = {
     "rescue_failed": (
         Kind.STORE_DOWN,
         Severity.CRITICAL,
-        "The jobs of a worker that died could not be brought back",
+        "The jobs of a dead worker could not be rescued",
     ),
     "dispatch_failed": (
         Kind.STORE_DOWN,
@@ -173,20 +173,24 @@ _CHANGES: Mapping[str, tuple[Kind, Severity, str]] = {
     "clock_drift": (
         Kind.CLOCK_DRIFT,
         Severity.ERROR,
-        "A worker's clock is too far from its database's, and it claims nothing",
+        "A worker's clock differs too much from the database's, and it claims no jobs",
     ),
     "recycling": (
         Kind.WORKER_RECYCLING,
         Severity.WARNING,
-        "A worker starts anew: too many handlers ignore their timeout",
+        "A worker restarts: too many handlers ignore their timeout",
     ),
     "died": (Kind.WORKER_DIED, Severity.ERROR, "A worker process died"),
     "thread_died": (
         Kind.WORKER_DIED,
         Severity.ERROR,
-        "A thread of a worker died or stands still, and the worker ends",
+        "A thread of a worker died or is stuck, and the worker exits",
     ),
-    "dispatcher_died": (Kind.WORKER_DIED, Severity.ERROR, "A dispatcher died of a defect"),
+    "dispatcher_died": (
+        Kind.WORKER_DIED,
+        Severity.ERROR,
+        ("A dispatcher failed with an unexpected error"),
+    ),
 }
 
 
@@ -195,7 +199,7 @@ def _dead_letter(event: JobSettled, at: datetime) -> Alert:
     severity = Severity.CRITICAL if event.pages_operator else Severity.ERROR
     same = (about.job_type, event.stage, error_class)
     return _Making(Kind.DEAD_LETTER, severity, at, same).alert(
-        f"A {about.job_type} job died with {error_class} at stage {event.stage},"
+        f"A {about.job_type} job was dead-lettered with {error_class} at stage {event.stage},"
         f" attempt {event.attempt}",
         **asdict(about),
         queue=event.queue,

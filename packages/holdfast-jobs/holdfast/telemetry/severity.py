@@ -23,7 +23,7 @@ class Severity(StrEnum):
 BATCH_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
     BatchTrouble.UNKNOWN_ITEM: (
         Severity.ERROR,
-        "A provider answered for items that no batch of ours has; the answers were dropped",
+        "A provider returned answers for unknown items; they were dropped",
     ),
     BatchTrouble.MALFORMED_LINE: (
         Severity.ERROR,
@@ -39,15 +39,15 @@ BATCH_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
     ),
     BatchTrouble.CROSS_WIRED: (
         Severity.CRITICAL,
-        "An answer came under another item's name; its batch is quarantined",
+        "An answer was returned under another item's id; its batch is quarantined",
     ),
     BatchTrouble.UNKNOWN_STATUS: (
         Severity.WARNING,
-        "A provider calls the state of a batch by a word that is not known",
+        "A provider returned an unknown batch status",
     ),
     BatchTrouble.ZOMBIE_BATCH: (
         Severity.CRITICAL,
-        "A provider has a second batch under one name; it was canceled, and what it cost recorded",
+        "A duplicate batch at a provider was canceled, and its cost was recorded",
     ),
     BatchTrouble.UNKNOWN_CALL: (
         Severity.WARNING,
@@ -55,11 +55,11 @@ BATCH_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
     ),
     BatchTrouble.CREATE_UNANSWERED: (
         Severity.WARNING,
-        "A provider does not take batches; the jobs wait and are sent again",
+        "A provider rejects batches; the jobs wait and are submitted again",
     ),
     BatchTrouble.ANSWERS_HELD: (
         Severity.CRITICAL,
-        "The application's code fails on paid answers; mend it, then: holdfast batches accept",
+        "accept() fails on paid answers; fix it, then: holdfast batches accept",
     ),
     BatchTrouble.QUARANTINED: (
         Severity.CRITICAL,
@@ -67,11 +67,11 @@ BATCH_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
     ),
     BatchTrouble.DEADLINE_PASSED: (
         Severity.ERROR,
-        "A batch did not end within its time, and is being canceled",
+        "A batch passed its deadline and is being canceled",
     ),
     BatchTrouble.UNCOLLECTED: (
         Severity.ERROR,
-        "The answers of a batch cannot be brought back; it is tried again: holdfast batches show",
+        "The results of a batch cannot be downloaded; it is retried: holdfast batches show",
     ),
     BatchTrouble.ACCOUNT_UNUSABLE: (
         Severity.CRITICAL,
@@ -83,7 +83,7 @@ BATCH_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
     ),
     BatchTrouble.UNPRICED: (
         Severity.WARNING,
-        "What was used has no price: its cost is not known",
+        "Usage has no price; its cost is unknown",
     ),
     BatchTrouble.BUDGET_HELD: (
         Severity.WARNING,
@@ -98,15 +98,15 @@ BATCH_TROUBLES: Mapping[BatchTrouble, tuple[Severity, str]] = {
 DELIVERY_TROUBLES: Mapping[DeliveryTrouble, tuple[Severity, str]] = {
     DeliveryTrouble.HELD: (
         Severity.ERROR,
-        "It is unknown whether a delivery went out; it is held: holdfast deliveries list",
+        "Whether a delivery was sent is unknown; it is held: holdfast deliveries list",
     ),
     DeliveryTrouble.SEVERAL_MATCHES: (
         Severity.ERROR,
-        "Several messages of a channel may be one delivery; it is held: holdfast deliveries list",
+        "A lookup found several matching messages; the delivery is held: holdfast deliveries list",
     ),
     DeliveryTrouble.MARKED_UNSENT: (
         Severity.CRITICAL,
-        "A delivery was marked as sent and its channel knows nothing of it; it is sent again",
+        "A delivery marked as sent was not found at its channel; it is sent again",
     ),
     DeliveryTrouble.MAYBE_TWICE: (
         Severity.WARNING,
@@ -118,19 +118,19 @@ DELIVERY_TROUBLES: Mapping[DeliveryTrouble, tuple[Severity, str]] = {
     ),
     DeliveryTrouble.FAILED: (
         Severity.ERROR,
-        "A delivery cannot be made: its channel refuses it for good",
+        "A delivery failed: its channel rejected it permanently",
     ),
     DeliveryTrouble.DIFFERS: (
         Severity.WARNING,
-        "A delivery was intended again with another content or address; the first one stands",
+        "A delivery was intended again with another content or address; the first version is kept",
     ),
     DeliveryTrouble.LOOKUP_DOWN: (
         Severity.WARNING,
-        "A channel does not say what it has taken; its deliveries wait",
+        "Lookups at a channel fail; its deliveries wait",
     ),
     DeliveryTrouble.CHANNEL_REFUSED: (
         Severity.CRITICAL,
-        "A channel refuses our credential or its address is wrong; its deliveries wait",
+        "A channel rejects the credential or address; its deliveries wait",
     ),
     DeliveryTrouble.CHANNEL_UNUSABLE: (
         Severity.ERROR,

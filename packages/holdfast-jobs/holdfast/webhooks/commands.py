@@ -19,7 +19,7 @@ from holdfast.cli.given import (
 from holdfast.webhooks.operator import OLDEST, OperatorWebhooks, WebhookSecret
 
 COLUMNS = ("id", "org_id", "url", "events", "paused_at", "created_by", "created_at")
-reason_option = click.option("--reason", required=True, help="Why; it is kept in the audit.")
+reason_option = click.option("--reason", required=True, help="Reason recorded in the audit.")
 
 
 @click.group()

@@ -133,7 +133,7 @@ class OperatorWebhooks:
         def work(tx: Tx) -> WebhookEndpoint:
             row["after_position"] = str(start_here(tx))
             if tx.one(SQL.count_endpoints, org_id=row["org_id"])["endpoints"] >= most:
-                raise InvalidAction({"url": f"is one too many: a tenant has at most {most}"})
+                raise InvalidAction({"url": f"exceeds the limit of {most} webhooks per tenant"})
             tx.affected(SQL.insert_endpoint, made=[row])
             self._record(tx, row, "webhook.added", reason)
             return WebhookEndpoint.from_row(tx.one(SQL.find_endpoint, **_key(row)))

@@ -49,14 +49,13 @@ class ConfiguredAccounts:
         if provider is None:
             known = ", ".join(sorted(self._settings.providers))
             raise ConfigError(
-                f"Undeclared provider {route.provider!r}: add "
-                f"[providers.{route.provider}] to holdfast.toml. There is: {known}."
+                f"Provider {route.provider!r} is not declared: add [providers.{route.provider}] to"
+                f" holdfast.toml. Declared: {known}."
             )
         if route.base_url is not None and not is_same(route.base_url, provider.base_url):
             raise ConfigError(
-                f"A job is routed to another address of the provider {route.provider!r} than "
-                f"providers.{route.provider}.base_url. Credentials go nowhere else; declare a "
-                "provider for that address."
+                f"A job's route has another base URL than providers.{route.provider}.base_url, and"
+                " credentials are sent only to that URL. Declare a provider for the other URL."
             )
         return self._account(route.provider, route.adapter_kind)
 
@@ -113,8 +112,8 @@ def adapter_of(name: str, provider: CommonProviderSettings, kind: str) -> HttpAd
     adapter: Any = ADAPTERS.get(kind)
     if adapter is None:
         raise ConfigError(
-            f"A job is routed through the adapter {kind!r}, which does not exist. There is: "
-            f"{', '.join(sorted(ADAPTERS))}."
+            f"A job's route names the unknown adapter {kind!r}. Known adapters:"
+            f" {', '.join(sorted(ADAPTERS))}."
         )
     if provider.kind not in (None, kind):
         raise ConfigError(

@@ -108,13 +108,14 @@ class DirectCalls:
         if job.routing_decision is None:
             # A job enqueued in SQL has no route, and no default is assumed.
             raise SchemaInvalid(
-                "The job has no route: enqueue it here.", missing="routing_decision"
+                "The job has no route. Enqueue it from Python, not in SQL.",
+                missing="routing_decision",
             )
         loaded = self.loader.load([job])
         item = item_of(job, loaded)
         if item.route.execution_mode is not ExecutionMode.ASYNC:
             raise SchemaInvalid(
-                "The job's route is for the batch lane, and a worker has it.",
+                "The job's route is for batch processing; a worker cannot call the model directly.",
                 field="routing_decision.execution_mode",
             )
         if (known := self.outcomes.of_reuse(job, item)) is not None:

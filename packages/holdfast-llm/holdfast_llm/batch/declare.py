@@ -220,7 +220,7 @@ class Router:
         own = {} if self.own is None else self.own.decision
         if given is None:
             if self.own is None:
-                raise ValueError("is needed: the job type declares no route of its own")
+                raise ValueError("is required: the job type declares no route")
             return own
         return dict(given) if "provider" in given else {**own, **given}
 
@@ -247,7 +247,7 @@ def _check_way(route: Route, provider: CommonProviderSettings) -> None:
     try:
         adapter_of(name, provider, route.adapter_kind)
     except ConfigError as exc:
-        raise ValueError(f"cannot speak to {name!r}: {str(exc).rstrip('.')}") from exc
+        raise ValueError(f"cannot be used with provider {name!r}: {str(exc).rstrip('.')}") from exc
     # Only a provider's own URL identifies it; any other may be a server of any kind.
     there = [
         adapter.kind
@@ -256,7 +256,9 @@ def _check_way(route: Route, provider: CommonProviderSettings) -> None:
     ]
     if there and route.adapter_kind not in there:
         says = " or ".join(sorted(there))
-        raise ValueError(f"speaks {route.adapter_kind} to {name!r}, whose address takes {says}")
+        raise ValueError(
+            f"uses the adapter {route.adapter_kind} with {name!r}, whose base_url requires {says}"
+        )
 
 
 def _check_category(job_type: str, category: Category) -> None:

@@ -417,7 +417,7 @@ def validator_for(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
     try:
         text = _SCHEMA.encode(dict(schema))
     except (TypeError, ValueError, RecursionError):
-        raise _unusable("it is no JSON document") from None
+        raise _unusable("it is not a JSON document") from None
     return validator_of(text)
 
 
@@ -448,4 +448,4 @@ def _unusable(why: str) -> SchemaInvalid:
 
 
 def _fetch_nothing(_: str) -> Any:
-    raise _unusable("it refers to another address; write it out in full")
+    raise _unusable("external $ref is not supported; inline the schema")

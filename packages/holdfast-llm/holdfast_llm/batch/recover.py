@@ -120,7 +120,7 @@ class BatchRecovery:
             return _calmly(lambda: self._stuck(batch))
         except Exception as exc:
             # Only the class name: the message may contain request text.
-            _log.error("batch %s could not go on: %s", batch.id, type(exc).__name__)
+            _log.error("batch %s failed to continue: %s", batch.id, type(exc).__name__)
             return _calmly(lambda: self._stuck(batch))
 
     def resolve(self, batch: BatchLease, *, actor: Actor) -> PassCounts:
@@ -336,7 +336,8 @@ class BatchRecovery:
             seen = account.adapter.get(account.client, provider_batch_id)
             if self._is_anothers(batch, account, seen.provider_batch_id):
                 raise Conflict(
-                    f"Batch {batch_id} was not adopted: another batch of ours has that name."
+                    f"Batch {batch_id} was not adopted: another Holdfast batch has that provider"
+                    " batch id."
                 )
             counts = self.sender.record_submitted(
                 batch,

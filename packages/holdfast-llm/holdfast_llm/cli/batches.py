@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.format import counted
 from holdfast.cli.given import (
     app_of,
     id_of,
@@ -25,6 +24,7 @@ from holdfast.cli.given import (
 from holdfast.cli.logged import logged
 from holdfast.cli.run import perform, perform_options
 from holdfast.operate.page import NEWEST
+from holdfast.operate.plural import counted
 from holdfast_llm.operate.batches import AnswerFilter, Batches, BatchFilter, BatchRow
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -193,8 +193,8 @@ def cancel(ctx: click.Context, /, batch_id: str, reason: str, as_json: bool, **w
         _tell(canceled, as_json)
         if not found.can_reach(canceled.id):
             click.echo(
-                f"There is no credential for {canceled.provider} here, so the provider has not been"
-                " asked. The cancel is on record; a collector that has the credential asks.",
+                f"No credential for {canceled.provider} here, so the provider was not contacted."
+                " The cancel is recorded; a collector that has the credential sends it.",
                 err=True,
             )
 
@@ -246,9 +246,9 @@ def read_where(
         name, sign, value = text.partition("=")
         if not sign or name not in WHERE or not value:
             known = ", ".join(f"{one}=…" for one in WHERE)
-            raise click.BadParameter(f"{text!r} is none of {known}.")
+            raise click.BadParameter(f"{text!r} must be one of {known}.")
         if found.setdefault(WHERE[name], value) != value:
-            raise click.BadParameter(f"{name} is given twice; an answer has one {name}.")
+            raise click.BadParameter(f"{name} is passed twice; give each condition once.")
     return AnswerFilter(**found)
 
 
@@ -285,7 +285,7 @@ def accept(
         return
     print_table([asdict(one) for one in report.matched], KEPT_COLUMNS)
     if report.is_dry_run:
-        click.echo(f"{report.answers} answers would be shown to the application again.")
+        click.echo(f"{report.answers} answers would be passed to accept() again.")
         return
     done = report.done
     click.echo(
@@ -303,7 +303,7 @@ def probe(ctx: click.Context, /, account: str, reason: str, **who: Any) -> None:
     """Allow one request to an account with an open circuit."""
     with batches_of(ctx, who) as found:
         found.probe(account, reason=reason)
-    click.echo(f"The next call to {account} is made as soon as a job is due.")
+    click.echo(f"One request to {account} is allowed; the next due job is sent.")
 
 
 def _tell(batch: BatchRow, as_json: bool) -> None:

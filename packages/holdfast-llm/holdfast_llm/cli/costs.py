@@ -109,15 +109,15 @@ def _print(report: CostReport) -> None:
     print_table(shown, columns)
     if total["compared"] < total["calls"]:
         click.echo(
-            f"\n{total['compared']} of {total['calls']} calls have a price in both modes; direct "
-            "and saved are about these."
+            f"\nDirect and saved amounts cover {total['compared']} of {total['calls']} calls:"
+            " those with a price in both modes."
         )
     if total["unpriced"] > total["unknown"]:
         click.echo(
-            f"{total['unpriced'] - total['unknown']} calls have no price and are not in the cost: "
-            "add [[prices]] to holdfast.toml for what is called from then on."
+            f"{total['unpriced'] - total['unknown']} calls have no price and are not included in"
+            " the cost: add [[prices]] to holdfast.toml. It applies to later calls."
         )
     if total["unknown"]:
         click.echo(f"{total['unknown']} calls were never answered and may have been billed.")
     if total["at_most_usd"] != "0.00":
-        click.echo(f"What is not known may have cost up to {total['at_most_usd']} more.")
+        click.echo(f"Calls of unknown cost may have cost up to {total['at_most_usd']} USD more.")

@@ -79,7 +79,7 @@ WHEN OLD.state <> NEW.state AND NOT (
     OR (OLD.state = 'submitted' AND NEW.state IN ('ended', 'quarantined'))
     OR (OLD.state = 'ended' AND NEW.state IN ('collected', 'quarantined'))
     OR (OLD.state = 'quarantined' AND NEW.state IN ('submitted', 'ended', 'released')))
-SAYING 'no such edge in the way of a provider batch'};
+SAYING 'invalid state transition of a provider batch'};
 
 {refuse provider_batch_write_once BEFORE UPDATE OF provider_batch_id, account, model, group_key, items
     ON holdfast.provider_batch
@@ -88,7 +88,7 @@ WHEN (OLD.provider_batch_id IS NOT NULL
     OR NEW.account <> OLD.account OR NEW.model <> OLD.model OR NEW.group_key <> OLD.group_key
     OR (NEW.items <> OLD.items AND (NEW.items < OLD.items OR OLD.content_hash IS NOT NULL
                                     OR OLD.state <> 'prepared' OR NEW.state <> 'prepared'))
-SAYING 'what a batch holds and where it went never changes'};
+SAYING 'the items and the provider of a batch are immutable'};
 
 {refuse provider_batch_released_was_not_created BEFORE UPDATE OF state ON holdfast.provider_batch
 WHEN NEW.state = 'released' AND OLD.state <> 'quarantined' AND NEW.provider_batch_id IS NOT NULL
@@ -144,7 +144,7 @@ CREATE INDEX batch_item_of_answer ON holdfast.batch_item (batch_id, custom_id);
 
 {refuse batch_item_begins_open BEFORE INSERT ON holdfast.batch_item
 WHEN NEW.state <> 'open'
-SAYING 'an item begins open'};
+SAYING 'a batch item must be inserted open'};
 
 {refuse batch_item_write_once BEFORE UPDATE OF batch_id, batch_item_index, org_id, job_id, job_type,
     unit, attempt, lease_token, custom_id, echo, group_key ON holdfast.batch_item
@@ -152,14 +152,14 @@ WHEN NEW.batch_id <> OLD.batch_id OR NEW.batch_item_index <> OLD.batch_item_inde
     OR NEW.org_id <> OLD.org_id OR NEW.job_id <> OLD.job_id OR NEW.job_type <> OLD.job_type
     OR NEW.unit <> OLD.unit OR NEW.attempt <> OLD.attempt OR NEW.lease_token <> OLD.lease_token
     OR NEW.custom_id <> OLD.custom_id OR NEW.echo <> OLD.echo OR NEW.group_key <> OLD.group_key
-SAYING 'which job an item is never changes'};
+SAYING 'the job of a batch item is immutable'};
 
 -- A second, different answer turns the recorded outcome into a conflict; nothing else reopens an
 -- item.
 {refuse batch_item_edge BEFORE UPDATE OF state ON holdfast.batch_item
 WHEN OLD.state <> NEW.state AND OLD.state <> 'open'
     AND NOT (OLD.state IN ('succeeded', 'failed') AND NEW.state = 'conflict')
-SAYING 'what became of an item is recorded once'};
+SAYING 'the outcome of a batch item is recorded once'};
 
 -- The raw line of a paid answer whose result could not be committed, compressed and, if there is a
 -- key, encrypted. It is deleted when its item is recorded or its job is canceled.

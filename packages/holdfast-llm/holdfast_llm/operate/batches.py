@@ -383,11 +383,13 @@ class Batches:
         """The provider's id of a batch, if it has one."""
         name = given or batch.provider_batch_id
         if batch.state != "quarantined":
-            raise BatchRefused(batch.id, batch.state, "only one in quarantine is adopted")
+            raise BatchRefused(batch.id, batch.state, "only a quarantined batch can be adopted")
         if name is None:
-            raise BatchRefused(batch.id, batch.state, "say what it is called at the provider")
+            raise BatchRefused(batch.id, batch.state, "pass the provider's batch id")
         if batch.provider_batch_id not in (None, name):
-            raise BatchRefused(batch.id, batch.state, "another name is on record already")
+            raise BatchRefused(
+                batch.id, batch.state, "another provider batch id is already recorded"
+            )
         account = self.service.resolve_account(batch.account, batch.id, name)
         if account is None:
             says = "no configured account has the batch; adopt it where its account is configured"
@@ -399,7 +401,9 @@ class Batches:
             says = f"the provider does not show such a batch ({safe_code(code)})"
             raise BatchRefused(batch.id, batch.state, says) from exc
         if seen.key not in (None, key_of(batch.id)):
-            raise BatchRefused(batch.id, batch.state, "the provider's batch is another one")
+            raise BatchRefused(
+                batch.id, batch.state, "the provider's batch belongs to another Holdfast batch"
+            )
         return name
 
     def _do(self, action: Action, batch_id: str, act: Callable[[], BatchRow]) -> BatchRow:

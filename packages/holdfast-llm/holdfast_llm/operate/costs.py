@@ -40,7 +40,7 @@ class CostFilter:
 def _read_by(value: object) -> tuple[By, ...]:
     found = dict.fromkeys(each(word(By))(value))
     if not found:
-        raise ValueError(f"must be some of {', '.join(By)}")
+        raise ValueError(f"must be one or more of {', '.join(By)}")
     return tuple(found)
 
 

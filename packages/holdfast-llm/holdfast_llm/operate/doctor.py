@@ -17,6 +17,7 @@ from holdfast.operate.doctor.finding import (
     last_of,
     length,
 )
+from holdfast.operate.plural import counted
 from holdfast.store import Row, Statements
 from holdfast_llm.batch.accounts import ConfiguredAccounts
 from holdfast_llm.batch.list_price import STALE_AFTER, list_prices
@@ -46,7 +47,8 @@ def check_runs(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "lane",
             PROBLEM,
-            f"Jobs wait for the batch lane for {length(waits)}; {last_of(submitter, ran)}.",
+            f"Jobs have waited for batch submission for {length(waits)};"
+            f" {last_of(submitter, ran)}.",
             RUN.format(name=submitter),
             {"waits_ms": waiting["waits_ms"]},
         )
@@ -75,7 +77,7 @@ def check_runs(context: CheckContext) -> Iterator[Finding]:
             {"jobs": stale["jobs"]},
         )
     if is_calm:
-        yield Finding("lane", OK, "Nothing waits for a submitter or a collector for long.")
+        yield Finding("lane", OK, "No batch work is overdue.")
 
 
 def check_batches(context: CheckContext) -> Iterator[Finding]:
@@ -86,9 +88,10 @@ def check_batches(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "quarantine",
             PROBLEM,
-            f"Batch {row['id']} at {row['provider']} with {row['items']} items is quarantined since"
-            f" {read_instant(row['updated_at']):%F %T} UTC ({row['error_code'] or 'no code'}).",
-            f"Look at it: holdfast batches show {row['id']}; then adopt it, cancel it or release"
+            f"Batch {row['id']} at {row['provider']} with {row['items']} items has been"
+            f" quarantined since {read_instant(row['updated_at']):%F %T} UTC"
+            f" ({row['error_code'] or 'no code'}).",
+            f"Inspect it: holdfast batches show {row['id']}; then adopt it, cancel it or release"
             " its jobs.",
             {"batch_id": row["id"], "items": row["items"]},
         )
@@ -99,8 +102,9 @@ def check_batches(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "batch_files",
             WARNING,
-            f"The files of {row['batches']} batches are at their providers since"
-            f" {read_instant(row['since']):%F %T} UTC, though the batches are over.",
+            "The provider files of"
+            f" {counted(row['batches'], 'finished batch', 'finished batches')} still exist, the"
+            f" oldest since {read_instant(row['since']):%F %T} UTC.",
             f"{RUN.format(name=collector_of(context.settings))}. If it runs, check whether the"
             " credential may delete files.",
             {"batches": row["batches"]},
@@ -127,8 +131,9 @@ def check_credentials(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "accounts",
             WARNING,
-            f"{jobs} jobs wait for an account at {provider}, which cannot be used from here.",
-            f"{says[provider]} Or ask where the workers run: it may be there.",
+            f"{counted(jobs, 'job waits', 'jobs wait')} for an account at {provider}, which cannot"
+            " be used from here.",
+            f"{says[provider]} Or run doctor on the workers' machine, where it may be configured.",
             {"provider": provider, "jobs": jobs},
         )
     unreached = context.many(SQL.list_unreached, error_code=NO_ACCOUNT)
@@ -144,7 +149,7 @@ def check_credentials(context: CheckContext) -> Iterator[Finding]:
             {"account": row["account"], "batches": row["batches"], "items": row["items"]},
         )
     if not waiting and not unreached:
-        yield Finding("accounts", OK, "Every account that something waits for can be used.")
+        yield Finding("accounts", OK, "All accounts with waiting work are usable.")
 
 
 def check_accounts(context: CheckContext) -> Iterator[Finding]:
@@ -155,39 +160,38 @@ def check_accounts(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "circuits",
             PROBLEM,
-            f"Account {row['account']} refuses everything since"
-            f" {read_instant(row['opened_at']):%F %T} UTC with {row['error_code']}, for the"
-            f" {row['times']}. time; nothing is sent to it until"
-            f" {read_instant(row['open_until']):%F %T} UTC.",
-            f"{_remedy_of(row)} A new key is used at once; otherwise the next call is made then, or"
-            f" now: holdfast batches probe '{row['account']}' --reason …. No job has lost an"
-            " attempt.",
+            f"Account {row['account']} has rejected all requests since"
+            f" {read_instant(row['opened_at']):%F %T} UTC with {row['error_code']} (refusal"
+            f" {row['times']}); nothing is sent until {read_instant(row['open_until']):%F %T} UTC.",
+            f"{_remedy_of(row)} A new key is used at once; otherwise the next call is made then,"
+            f" or now: holdfast batches probe '{row['account']}' --reason …. No attempt was"
+            " counted.",
             {"account": row["account"], "error_code": row["error_code"], "times": row["times"]},
         )
     if not circuits:
-        yield Finding("circuits", OK, "No account at a provider is shut.")
+        yield Finding("circuits", OK, "No provider account has an open circuit.")
     unpriced = context.many(SQL.list_unpriced, age_ms=ms(limits.unpriced), limit=limits.count)
     for row in unpriced:
         yield Finding(
             "prices",
             WARNING,
-            f"{row['calls']} answers of {row['model']} at {row['provider']}"
-            f" ({row['execution_mode']}) have no price: what they cost is not known, and no budget"
-            " sees it.",
-            "Name its price: [[prices]] in holdfast.toml.",
+            f"{counted(row['calls'], 'answer')} of {row['model']} at {row['provider']}"
+            f" ({row['execution_mode']}) without a price: the cost is unknown and not counted"
+            " against budgets.",
+            "Add its price: [[prices]] in holdfast.toml.",
             {"provider": row["provider"], "model": row["model"], "calls": row["calls"]},
         )
     stale = list(_look_at_list_prices(context))
     yield from stale
     if not unpriced and not stale:
-        yield Finding("prices", OK, "Everything that was paid for has a price.")
+        yield Finding("prices", OK, "All recorded usage has a price.")
 
 
 def _remedy_of(circuit: Row) -> str:
     if circuit["error_code"] in WRONG_ADDRESS:
         return (
-            "Something else than the provider answers: correct"
-            f" providers.{circuit['provider']}.base_url or the proxy in between."
+            f"Another server answered: correct providers.{circuit['provider']}.base_url or the"
+            " proxy."
         )
     return "Correct its key, quota or credit."
 
@@ -203,8 +207,8 @@ def _look_at_list_prices(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "prices",
             WARNING,
-            f"The built-in prices of {name} are of {listed.checked:%F}, {age.days} days ago; costs"
-            " and budgets may be wrong.",
+            f"The built-in prices of {name} date from {listed.checked:%F}, {age.days} days ago;"
+            " costs and budgets may be wrong.",
             f"Compare them with {listed.source}, and correct them: [[prices]] in holdfast.toml.",
             {"provider": name, "checked": listed.checked.isoformat(), "source": listed.source},
         )

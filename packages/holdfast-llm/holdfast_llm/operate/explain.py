@@ -106,10 +106,10 @@ def _shut(s: Batched) -> Explanation | None:
     until = read_instant(circuit["open_until"])
     return s.explain(
         Reason.CIRCUIT_OPEN,
-        f"The account at {circuit['provider']} refuses everything since"
+        f"The account at {circuit['provider']} has rejected all requests since"
         f" {utc(read_instant(circuit['opened_at']))} with {circuit['error_code']}; nothing is sent"
-        f" to it until {utc(until)}.",
-        "Repair its key, quota or credit. Waiting costs no attempt.",
+        f" until {utc(until)}.",
+        "Fix its key, quota or credit. Waiting does not count as an attempt.",
         until,
         provider=circuit["provider"],
         error_code=circuit["error_code"],
@@ -125,10 +125,10 @@ def why_without_account(s: Batched, due_at: datetime | None) -> Explanation | No
     provider = decode(s.job["routing_decision"] or "{}").get("provider")
     return s.explain(
         Reason.NO_ACCOUNT,
-        f"When it was last taken, at {utc(read_instant(why['at']))}, its account at {provider}"
-        " could not be used there: no such provider, or no credential.",
-        "Configure what is missing; on the worker's machine, holdfast doctor says what. The job is"
-        " then claimed again without losing an attempt.",
+        f"At the last claim, {utc(read_instant(why['at']))}, its account at {provider} was not"
+        " usable: unknown provider, or no credential.",
+        "Configure what is missing; holdfast doctor on the worker's machine names it. The job is"
+        " then claimed again without counting an attempt.",
         due_at,
         provider=provider,
     )
@@ -146,8 +146,7 @@ def _never_in_budget(s: Batched) -> Explanation | None:
         case budget.EXCEEDS_BUDGET:
             return s.explain(
                 Reason.EXCEEDS_BUDGET,
-                "It may cost more than its tenant may spend in a whole day,"
-                f" {to_usd(limit)} dollars: it never fits.",
+                f"Its maximum cost exceeds the tenant's daily budget of {to_usd(limit)} USD.",
                 "Raise the budget ([budgets] in holdfast.toml), lower max_output_tokens or the"
                 " input, or cancel the job: holdfast jobs cancel",
                 usd_per_day=to_usd(limit),
@@ -157,8 +156,9 @@ def _never_in_budget(s: Batched) -> Explanation | None:
         case budget.UNPRICED if not _has_price(s, route):
             return s.explain(
                 Reason.UNPRICED,
-                f"Its tenant has a budget, and {model} has no price: the budget cannot be kept.",
-                "Add the price of the model: [[prices]] in holdfast.toml. No attempt is lost.",
+                f"{model} has no price, so the tenant's budget cannot be enforced.",
+                "Add the price of the model: [[prices]] in holdfast.toml. Waiting does not count"
+                " as an attempt.",
                 provider=route.get("provider"),
                 model=route.get("model"),
             )
@@ -176,8 +176,9 @@ def _over_budget(s: Batched) -> Explanation | None:
         return None
     return s.explain(
         Reason.OVER_BUDGET,
-        f"Its tenant has spent its budget of the day; it waits until {utc(s.held_until)}.",
-        "Nothing: it goes on by itself. Or the budget is raised: [budgets] in holdfast.toml.",
+        f"Its tenant has spent its daily budget; it waits until {utc(s.held_until)}.",
+        "Nothing: it continues when the budget resets. Or raise the budget: [budgets] in"
+        " holdfast.toml.",
         s.held_until,
     )
 
@@ -188,15 +189,15 @@ def why_unsubmitted(s: Batched) -> Explanation:
     if due_at is None:
         return s.explain(
             Reason.AWAITS_RUN,
-            f"It waits for the batch lane, and {s.submitter} is not scheduled.",
-            f"Perform it: holdfast run {s.submitter} --reason …",
+            f"It waits for batch processing, but {s.submitter} is not scheduled.",
+            f"Start it: holdfast run {s.submitter} --reason …",
             queue=s.queue,
             runs=[s.submitter],
         )
     return s.explain(
         Reason.AWAITS_RUN,
-        f"{s.submitter} hands it to a provider; the next one is due at {utc(due_at)}.",
-        "Nothing, if a dispatcher lives: holdfast worker --dispatch",
+        f"{s.submitter} submits it; the next run is due at {utc(due_at)}.",
+        "Nothing, if a dispatcher is running: holdfast worker --dispatch",
         due_at,
         queue=s.queue,
         runs=[s.submitter],
@@ -210,8 +211,9 @@ def why_submitted(s: Batched) -> Explanation:
         # The database constraints prevent this state.
         return s.explain(
             Reason.HELD,
-            f"It names provider batch {s.job['provider_batch_id']}, and no batch under way has it.",
-            "Look into it: holdfast verify --only I22",
+            f"It refers to provider batch {s.job['provider_batch_id']}, but no open batch has that"
+            " id.",
+            "Investigate: holdfast verify --only I22",
             provider_batch_id=s.job["provider_batch_id"],
         )
     if place["state"] == "quarantined":
@@ -233,7 +235,7 @@ def why_submitted(s: Batched) -> Explanation:
             Reason.AWAITS_BATCH,
             f"Its batch {place['batch_id']} at {place['provider']} has ended; its answer is being"
             " read.",
-            f"{s.collector} reads on from {utc(asked)}.",
+            f"{s.collector} continues at {utc(asked)}.",
             asked,
             **facts,
         )
@@ -242,10 +244,10 @@ def why_submitted(s: Batched) -> Explanation:
         Reason.AWAITS_BATCH,
         f"In batch {place['batch_id']} at {place['provider']}{word} since"
         f" {utc(_at(place, 'submitted_at'))}, with {place['items']} items.",
-        f"{s.collector} asks again from {utc(asked)} on; at {utc(deadline)} the batch is canceled"
-        " and what there is collected."
+        f"{s.collector} polls again from {utc(asked)}; at {utc(deadline)} the batch is canceled"
+        " and its available results are collected."
         if deadline is not None
-        else f"{s.collector} asks again from {utc(asked)} on.",
+        else f"{s.collector} polls again from {utc(asked)}.",
         asked,
         **facts,
     )
@@ -255,19 +257,18 @@ def why_held(s: Batched, place: Row) -> Explanation:
     """The reason of a job whose batch is not submitted yet."""
     if place["state"] == "quarantined":
         return _quarantined(s, place)
-    doubt = "it is not known yet whether the provider has it"
+    doubt = "submission is not confirmed yet"
     if place["state"] != "creating":
-        doubt = "the provider does not have it yet"
+        doubt = "not submitted yet"
     line = f"Its batch {place['batch_id']} at {place['provider']} is {place['state']}: {doubt}."
     leased_until, asked = _at(place, "lease_expires_at"), _at(place, "next_at")
     if leased_until is not None and leased_until > s.now:
-        then = f"Nothing: {s.submitter} {place['lease_owner']} is sending it now."
+        then = f"Nothing. {s.submitter} {place['lease_owner']} is submitting it."
         return s.explain(Reason.HELD, line, then, leased_until, **_facts(place))
     return s.explain(
         Reason.HELD,
         line,
-        f"{s.submitter} continues from {utc(asked)} on, and asks the provider before it sends"
-        " anything again.",
+        f"{s.submitter} continues at {utc(asked)} and looks up the batch before it submits again.",
         asked,
         **_facts(place),
     )
@@ -276,9 +277,9 @@ def why_held(s: Batched, place: Row) -> Explanation:
 def _quarantined(s: Batched, place: Row) -> Explanation:
     return s.explain(
         Reason.QUARANTINED,
-        f"Its batch {place['batch_id']} at {place['provider']} is quarantined since"
+        f"Its batch {place['batch_id']} at {place['provider']} has been quarantined since"
         f" {utc(_at(place, 'updated_at'))} ({place['error_code'] or 'no code'}).",
-        f"An operator decides: holdfast batches show {place['batch_id']}",
+        f"Next step for an operator: holdfast batches show {place['batch_id']}",
         **_facts(place),
     )
 

@@ -63,17 +63,23 @@ def _probe(context: CheckContext, account: Account) -> Finding:
         code = safe_code(exc.failure.code)
         remedy = "Correct its key, quota or credit."
         if exc.failure.code in WRONG_ADDRESS:
-            remedy = f"Correct providers.{account.provider}.base_url, or the proxy in between."
-        return _finding(account.key, Severity.PROBLEM, f"It refuses us: {code}.", remedy, code)
+            remedy = f"Correct providers.{account.provider}.base_url, or the proxy."
+        return _finding(
+            account.key,
+            Severity.PROBLEM,
+            f"The provider rejected the request: {code}.",
+            remedy,
+            code,
+        )
     except ProviderUnsure as exc:
-        seen = f"It gives no answer that a provider gives: {exc.reason}."
+        seen = f"Unexpected response: {exc.reason}."
         remedy = (
-            f"Correct providers.{account.provider}.base_url, or the proxy in between."
+            f"Correct providers.{account.provider}.base_url, or the proxy."
             if exc.is_foreign
-            else "Ask again; look at the provider's status page if it stays so."
+            else "Try again; if it persists, check the provider's status page."
         )
         return _finding(account.key, Severity.PROBLEM, seen, remedy, exc.reason)
-    return _finding(account.key, Severity.OK, "It answers, and takes our key.", "", "ok")
+    return _finding(account.key, Severity.OK, "Reachable, and the key is valid.", "", "ok")
 
 
 def _finding(account: str, severity: Severity, seen: str, remedy: str, code: str) -> Finding:

@@ -29,16 +29,18 @@ def _find_misnumbered(context: VerifyContext) -> Iterator[Violation]:
         wanted, _, _ = custom_id(b"", batch_id, place, "", 0).rpartition("_")
         if row["custom_id"].rpartition("_")[0] != wanted:
             subject = f"item:{batch_id}:{place}"
-            yield Violation(str(row["org_id"]), subject, "it is named after another place")
+            yield Violation(
+                str(row["org_id"]), subject, "its custom id does not match its position"
+            )
 
 
 def _find_mixed(context: VerifyContext) -> Iterator[Violation]:
     for row in context.tx.stream(SQL.list_routes, org_id=context.org_id):
         org_id, subject = str(row["org_id"]), row["subject"]
         if row["batch_group"] not in _groups(row["group_key"], row["execution_mode"]):
-            yield Violation(org_id, subject, "its group is not that of its batch")
+            yield Violation(org_id, subject, "its group differs from its batch's")
         if row["has_job"] and row["group_key"] != _group_of(row["routing_decision"]):
-            yield Violation(org_id, subject, "its job is of another group")
+            yield Violation(org_id, subject, "its job belongs to another group")
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 
 -- find_unplaced :many — I22, crosses tenants: a submitted job without a place in an open batch
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'it is submitted, and no batch under way has it' AS detail
+       'it is submitted, but no open batch contains it' AS detail
 FROM holdfast.job AS job
 WHERE job.state = 'batch_submitted' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item
@@ -18,7 +18,7 @@ WHERE job.state = 'batch_submitted' AND (CAST(:org_id AS {uuid}) IS NULL OR job.
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
            AS subject,
-       'its batch is ' || batch.state || ', its job ' || coalesce(job.state, 'gone')
+       'its batch is ' || batch.state || ', its job ' || coalesce(job.state, 'missing')
            || CASE WHEN job.lease_token <> item.lease_token THEN ' under another claim' ELSE '' END
            AS detail
 FROM holdfast.batch_item AS item
@@ -37,8 +37,8 @@ WHERE item.is_open = 1 AND item.execution_mode = 'batch'
 
 -- find_renamed :many — I22, crosses tenants: a job keeps the batch that it was first submitted to
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
-       CASE WHEN found.told IS NULL THEN 'it names a batch that it was never submitted to'
-            ELSE 'it names another batch than the first that it was submitted to' END AS detail
+       CASE WHEN found.told IS NULL THEN 'it refers to a batch that it was never submitted to'
+            ELSE 'it refers to another batch than the first that it was submitted to' END AS detail
 FROM (
     SELECT job.org_id, job.id, job.provider_batch_id, (
         SELECT {field(event.detail, provider_batch_id)} FROM holdfast.job_event AS event
@@ -108,7 +108,7 @@ WHERE item.is_open = 0 AND item.execution_mode = 'batch' AND job.lease_token = i
 
 -- find_doubled :many — I26, crosses tenants: an execution unit with two open items
 SELECT found.org_id, 'unit:' || found.job_type AS subject,
-       CAST(found.times AS text) || ' items of one execution unit may be run' AS detail
+       CAST(found.times AS text) || ' items of one execution unit can be executed' AS detail
 FROM (
     SELECT org_id, job_type, unit, count(*) AS times
     FROM holdfast.batch_item
@@ -120,7 +120,7 @@ FROM (
 -- find_shared_names :many — I26, crosses tenants: a provider batch that two rows name
 SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id,
        'batch:' || found.first_id AS subject,
-       CAST(found.times AS text) || ' batches have the same id at the provider' AS detail
+       CAST(found.times AS text) || ' batches have the same provider batch id' AS detail
 FROM (
     SELECT min(CAST(id AS text)) AS first_id, count(*) AS times
     FROM holdfast.provider_batch
@@ -133,7 +133,7 @@ FROM (
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
            AS subject,
-       'it was answered, and the ledger knows nothing of it' AS detail
+       'it was answered without a ledger entry' AS detail
 FROM holdfast.batch_item AS item
 WHERE item.state = 'succeeded' AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.provider_call AS call
@@ -157,7 +157,7 @@ WHERE event.name = 'job.submitted'
 
 -- find_renamed_batches :many — I49, crosses tenants: a batch has the id under which it was submitted
 SELECT DISTINCT event.org_id, 'batch:' || CAST(batch.id AS text) AS subject,
-       'its provider knew it by another name than it has' AS detail
+       'its custom id differs from the submitted one' AS detail
 FROM holdfast.job_event AS event
 CROSS JOIN holdfast.batch_item AS item
 JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
@@ -181,7 +181,7 @@ WHERE job.state = 'completed' AND item.state IN ('failed', 'not_run', 'missing')
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
            AS subject,
-       'no event says that its job was enqueued' AS detail
+       'its job has no enqueue event' AS detail
 FROM holdfast.batch_item AS item
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
@@ -217,8 +217,8 @@ WHERE CAST(:org_id AS {uuid}) IS NULL;
 
 -- find_stale :many — I5, crosses tenants: an expired claim in no batch that was not rescued
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'its lease ran out and no rescue has come; ' || coalesce(job.claimed_by, 'no worker')
-           || ' had it' AS detail
+       'its expired lease was not rescued; it was claimed by '
+           || coalesce(job.claimed_by, 'no worker') AS detail
 FROM holdfast.job AS job
 WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {instant})
   AND job.limit_key = '~batch'
@@ -228,7 +228,7 @@ WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {
   AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
 
 -- find_foreign_parts :many — I29, crosses tenants: rows that name a job of another tenant, or no batch
-SELECT part.org_id, part.subject, 'it names a job that is another tenant''s' AS detail
+SELECT part.org_id, part.subject, 'it refers to a job of another tenant' AS detail
 FROM (
     SELECT org_id, job_id,
            'item:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text) AS subject
@@ -244,13 +244,13 @@ WHERE made.job_id = part.job_id AND made.name = 'job.enqueued' AND made.org_id <
 UNION ALL
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text),
-       'there is no such batch'
+       'its batch does not exist'
 FROM holdfast.batch_item AS item
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.provider_batch AS batch WHERE batch.id = item.batch_id);
 
 -- find_ahead :many — I36, crosses tenants: a timestamp in the future
-SELECT found.org_id, found.subject, 'an instant of it is ahead of the clock' AS detail
+SELECT found.org_id, found.subject, 'one of its timestamps is in the future' AS detail
 FROM (
     SELECT org_id,
            'item:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text) AS subject,

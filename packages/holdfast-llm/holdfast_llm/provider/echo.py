@@ -90,8 +90,8 @@ def _add_echo(schema: Mapping[str, Any], name: str) -> dict[str, Any]:
     # A recursive reference to the root would require the echo as well.
     if closing or '"$ref": "#"' in json.dumps(root):
         raise SchemaInvalid(
-            f"The root of a schema with {closing[0] if closing else 'a reference to itself'} has no"
-            " sure place for the echo that the answer must repeat. Put it into a property.",
+            f"A root schema with {closing[0] if closing else 'a reference to itself'} cannot carry"
+            " the echo that the answer must repeat. Move it into a property.",
             field="schema",
             word=closing[0] if closing else "$ref",
         )
@@ -110,4 +110,4 @@ def _root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
         if "$ref" not in root:
             return {**root, **kept}
         root = referred(str(root["$ref"]), schema)
-    raise SchemaInvalid("A schema refers to itself, or to what is no schema.", field="schema")
+    raise SchemaInvalid("The schema has a recursive or invalid $ref.", field="schema")

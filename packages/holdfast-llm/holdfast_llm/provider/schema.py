@@ -91,7 +91,7 @@ def _openapi(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any]
     if depth > MAX_DEPTH:
         raise SchemaInvalid("A schema refers to itself or is nested too deeply for Gemini.")
     if not isinstance(schema, Mapping):
-        raise SchemaInvalid("A schema for Gemini must say the type of every value.")
+        raise SchemaInvalid("A schema for Gemini must declare the type of every value.")
     if "$ref" in schema:
         return _openapi(referred(str(schema["$ref"]), root), root, depth + 1)
     _check_said(schema)
@@ -119,7 +119,9 @@ def _openapi(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any]
         if isinstance(schema.get(name), list):
             found |= _choice(schema[name], root, depth)
     if "type" not in found and not found.get("anyOf"):
-        raise SchemaInvalid("A schema for Gemini must say the type of every value.", field="schema")
+        raise SchemaInvalid(
+            "A schema for Gemini must declare the type of every value.", field="schema"
+        )
     return found
 
 
@@ -137,8 +139,8 @@ def _check_said(schema: Mapping[str, Any]) -> None:
         unsaid.append("allOf")
     if unsaid:
         raise SchemaInvalid(
-            f"Gemini cannot be told {unsaid[0]} at this place of a schema. Say it in another way,"
-            " or check it in accept().",
+            f"Gemini does not support {unsaid[0]} here. Express it differently, or check it in"
+            " accept().",
             field="schema",
             word=unsaid[0],
         )
@@ -156,8 +158,8 @@ def _words(allowed: Sequence[Any], kinds: Sequence[Any]) -> dict[str, Any]:
     is_text = not kinds or "string" in kinds
     if not words or not is_text or not all(isinstance(value, str) for value in words):
         raise SchemaInvalid(
-            "Gemini answers with one of a list only where it is a list of texts. Use texts, or a"
-            " type with minimum and maximum.",
+            "Gemini supports enum only for strings. Use strings, or a type with minimum and"
+            " maximum.",
             field="schema",
             word="enum",
         )
@@ -179,5 +181,5 @@ def referred(reference: str, root: Mapping[str, Any]) -> Any:
     for name in reference.removeprefix("#/").split("/"):
         found = found.get(name) if isinstance(found, Mapping) else None
     if not reference.startswith("#/") or found is None:
-        raise SchemaInvalid("A schema refers to something that is not in it.")
+        raise SchemaInvalid("The schema has an unresolved $ref.")
     return found

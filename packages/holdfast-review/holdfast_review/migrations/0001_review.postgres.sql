@@ -25,7 +25,7 @@ BEGIN
                 AND delivery.version = NEW.review_version
                 AND delivery.notified_at IS NOT NULL))
     THEN
-        RAISE EXCEPTION 'somebody who must be told has not been'
+        RAISE EXCEPTION 'a required recipient has not been notified'
             USING ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
     END IF;
     RETURN NEW;
@@ -43,7 +43,7 @@ BEGIN
           AND changelist.succeeded_version IS NOT NULL
           AND (NEW.is_rerun = 0 OR NEW.review_version <= changelist.succeeded_version))
     THEN
-        RAISE EXCEPTION 'a rerun is asked for, with a higher version'
+        RAISE EXCEPTION 'a rerun requires a higher version'
             USING ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
     END IF;
     RETURN NEW;
@@ -59,7 +59,7 @@ BEGIN
         WHERE review.org_id = NEW.org_id AND review.review_id = NEW.review_id
           AND (review.intended_at IS NOT NULL OR review.erased_at IS NOT NULL))
     THEN
-        RAISE EXCEPTION 'what is told to whom is fixed before the first one is told'
+        RAISE EXCEPTION 'recipients cannot be added after the first notification'
             USING ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
     END IF;
     RETURN NEW;

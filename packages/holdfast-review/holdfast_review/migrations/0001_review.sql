@@ -135,12 +135,12 @@ CREATE TABLE holdfast.review_part (
 {refuse review_part_never_changes BEFORE UPDATE ON holdfast.review_part
 WHEN NEW.change_key <> OLD.change_key OR NEW.artifact_id <> OLD.artifact_id
     OR (OLD.answer IS NOT NULL AND NEW.answer IS DISTINCT FROM OLD.answer)
-SAYING 'a part, and what was found in it, never changes'};
+SAYING 'review parts and their findings are immutable'};
 
 {refuse review_begins_queued BEFORE INSERT ON holdfast.review
 WHEN NEW.status <> 'queued' OR NEW.criticised_at IS NOT NULL OR NEW.intended_at IS NOT NULL
     OR NEW.erased_at IS NOT NULL
-SAYING 'a review begins queued, with nothing found and nobody told'};
+SAYING 'a review must be inserted queued, without findings and notifications'};
 
 {refuse review_write_once BEFORE UPDATE ON holdfast.review
 WHEN NEW.changelist_id <> OLD.changelist_id OR NEW.review_version <> OLD.review_version
@@ -151,19 +151,19 @@ WHEN NEW.changelist_id <> OLD.changelist_id OR NEW.review_version <> OLD.review_
     OR NEW.is_rerun <> OLD.is_rerun OR NEW.created_at <> OLD.created_at
     OR (OLD.intended_at IS NOT NULL AND NEW.intended_at IS DISTINCT FROM OLD.intended_at)
     OR (OLD.erased_at IS NOT NULL AND NEW.erased_at IS DISTINCT FROM OLD.erased_at)
-SAYING 'what a review is of never changes'};
+SAYING 'the subject of a review is immutable'};
 
 {refuse review_succeeded_stays BEFORE UPDATE OF status ON holdfast.review
 WHEN OLD.status = 'completed' AND NEW.status <> 'completed'
-SAYING 'a review that succeeded is not done again; ask for a higher version'};
+SAYING 'a succeeded review is final; submit a higher version'};
 
 {refuse changelist_version_grows BEFORE UPDATE ON holdfast.changelist
 WHEN OLD.succeeded_version IS NOT NULL
     AND (NEW.succeeded_version IS NULL OR NEW.succeeded_version < OLD.succeeded_version)
-SAYING 'the highest version that succeeded never goes down'};
+SAYING 'the highest succeeded version cannot decrease'};
 
 {refuse review_recipient_never_changes BEFORE UPDATE ON holdfast.review_recipient
 WHEN NEW.recipient <> OLD.recipient OR NEW.channel <> OLD.channel
     OR NEW.is_required <> OLD.is_required OR NEW.created_at <> OLD.created_at
     OR (NEW.address IS NOT NULL AND NEW.address IS DISTINCT FROM OLD.address)
-SAYING 'who is told of a review never changes'};
+SAYING 'the recipients of a review are immutable'};

@@ -22,7 +22,7 @@ WHEN NEW.status = 'completed' AND OLD.status <> 'completed' AND (
                 AND delivery.version = NEW.review_version
                 AND delivery.notified_at IS NOT NULL)))
 BEGIN
-    SELECT RAISE(ABORT, 'review_succeeded_when_told: somebody who must be told has not been');
+    SELECT RAISE(ABORT, 'review_succeeded_when_told: a required recipient has not been notified');
 END;
 
 -- A higher version than the one that succeeded, and only if that was said.
@@ -33,7 +33,7 @@ WHEN EXISTS (
       AND changelist.succeeded_version IS NOT NULL
       AND (NEW.is_rerun = 0 OR NEW.review_version <= changelist.succeeded_version))
 BEGIN
-    SELECT RAISE(ABORT, 'review_above_succeeded: a rerun is asked for, with a higher version');
+    SELECT RAISE(ABORT, 'review_above_succeeded: a rerun requires a higher version');
 END;
 
 CREATE TRIGGER review_recipient_before_telling BEFORE INSERT ON holdfast_review_recipient
@@ -42,7 +42,7 @@ WHEN EXISTS (
     WHERE review.org_id = NEW.org_id AND review.review_id = NEW.review_id
       AND (review.intended_at IS NOT NULL OR review.erased_at IS NOT NULL))
 BEGIN
-    SELECT RAISE(ABORT, 'review_recipient_before_telling: the recipients are fixed before the first is told');
+    SELECT RAISE(ABORT, 'review_recipient_before_telling: recipients cannot be added after the first notification');
 END;
 
 -- What was told is what was found.
@@ -52,5 +52,5 @@ WHEN EXISTS (
     WHERE review.org_id = NEW.org_id AND review.review_id = NEW.review_id
       AND (review.intended_at IS NOT NULL OR review.erased_at IS NOT NULL))
 BEGIN
-    SELECT RAISE(ABORT, 'finding_before_telling: what was told is not found anew');
+    SELECT RAISE(ABORT, 'finding_before_telling: findings cannot be added after the first notification');
 END;

@@ -31,7 +31,7 @@ BEGIN
         WHERE request.org_id = OLD.org_id AND request.rewrite_request_id = OLD.rewrite_request_id
           AND request.preferences_erased_at IS NOT NULL)
     THEN
-        RAISE EXCEPTION 'a preference snapshot stays until the data of a person is erased'
+        RAISE EXCEPTION 'a preference snapshot is deleted only with the data of its person'
             USING ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
     END IF;
     RETURN OLD;
@@ -43,7 +43,7 @@ CREATE TRIGGER preference_snapshot_never_truncated
     BEFORE TRUNCATE ON holdfast.recipient_preference_snapshot
     FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('a preference snapshot stays until erased');
 CREATE TRIGGER recipient_snapshot_never_truncated BEFORE TRUNCATE ON holdfast.recipient_snapshot
-    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('who a message is for is kept for ever');
+    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('recipient snapshots cannot be deleted');
 
 DO $$
 DECLARE

@@ -263,7 +263,7 @@ CREATE TABLE holdfast.rewrite_output (
 
 {refuse rewrite_request_begins BEFORE INSERT ON holdfast.rewrite_request
 WHEN NEW.step NOT IN ('received', 'queued', 'failed') OR NEW.job_id IS NOT NULL
-SAYING 'a request begins queued, or is refused at the gate'};
+SAYING 'a rewrite request must be inserted queued or refused'};
 
 {refuse rewrite_request_edge BEFORE UPDATE OF step ON holdfast.rewrite_request
 WHEN OLD.step <> NEW.step AND NOT (
@@ -281,7 +281,7 @@ WHEN OLD.step <> NEW.step AND NOT (
     OR (OLD.step = 'judging' AND NEW.step IN ('held', 'completed', 'failed'))
     OR (OLD.step = 'held' AND NEW.step IN ('completed', 'failed'))
     OR (OLD.step = 'completed' AND NEW.step = 'revealed'))
-SAYING 'no such edge in the way of a rewrite request'};
+SAYING 'invalid state transition of a rewrite request'};
 
 {refuse rewrite_request_write_once BEFORE UPDATE ON holdfast.rewrite_request
 WHEN NEW.sender_user_id <> OLD.sender_user_id OR NEW.recipient_user_id <> OLD.recipient_user_id
@@ -324,7 +324,7 @@ WHEN NEW.sender_user_id <> OLD.sender_user_id OR NEW.recipient_user_id <> OLD.re
         AND NEW.rewrite_completed_at IS DISTINCT FROM OLD.rewrite_completed_at)
     OR (OLD.sender_reveal_at IS NOT NULL
         AND NEW.sender_reveal_at IS DISTINCT FROM OLD.sender_reveal_at)
-SAYING 'what a request was made of never changes'};
+SAYING 'the input columns of a rewrite request are immutable'};
 
 {refuse rewrite_message_write_once BEFORE UPDATE ON holdfast.rewrite_message
 WHEN NEW.original_text IS NOT NULL AND NEW.original_text IS DISTINCT FROM OLD.original_text
@@ -334,12 +334,12 @@ WHEN NEW.original_text IS NOT NULL AND NEW.original_text IS DISTINCT FROM OLD.or
 SAYING 'a message is written once; it can only be erased'};
 
 {refuse recipient_snapshot_never_changes BEFORE UPDATE ON holdfast.recipient_snapshot
-WHEN TRUE SAYING 'a snapshot never changes'};
+WHEN TRUE SAYING 'snapshots are immutable'};
 {refuse preference_snapshot_never_changes BEFORE UPDATE ON holdfast.recipient_preference_snapshot
-WHEN TRUE SAYING 'a snapshot never changes'};
+WHEN TRUE SAYING 'snapshots are immutable'};
 
 {refuse recipient_snapshot_never_leaves BEFORE DELETE ON holdfast.recipient_snapshot
-WHEN TRUE SAYING 'who a message is for is kept for ever'};
+WHEN TRUE SAYING 'recipient snapshots cannot be deleted'};
 
 {refuse rewrite_output_never_changes BEFORE UPDATE ON holdfast.rewrite_output
 WHEN NOT (NEW.rewritten_text IS NULL AND NEW.erased_at IS NOT NULL AND OLD.erased_at IS NULL

@@ -18,5 +18,5 @@ WHEN NOT EXISTS (
     WHERE request.org_id = OLD.org_id AND request.rewrite_request_id = OLD.rewrite_request_id
       AND request.preferences_erased_at IS NOT NULL)
 BEGIN
-    SELECT RAISE(ABORT, 'preference_snapshot_stays_until_erased: a preference snapshot stays until the data of a person is erased');
+    SELECT RAISE(ABORT, 'preference_snapshot_stays_until_erased: a preference snapshot is deleted only with the data of its person');
 END;

@@ -51,13 +51,13 @@ CREATE INDEX artifact_gone ON holdfast.artifact (removed_at) WHERE state = 'remo
 
 {refuse artifact_begins_writing BEFORE INSERT ON holdfast.artifact
 WHEN NEW.state <> 'writing'
-SAYING 'the row is there before the bytes are'};
+SAYING 'an artifact row must be inserted before its content is written'};
 
 {refuse artifact_edge BEFORE UPDATE OF state ON holdfast.artifact
 WHEN OLD.state <> NEW.state AND NOT (
     (OLD.state = 'writing' AND NEW.state IN ('stored', 'removed'))
     OR (OLD.state = 'stored' AND NEW.state = 'removed'))
-SAYING 'an artifact is written, stored and removed, and never comes back'};
+SAYING 'invalid state transition of an artifact'};
 
 {refuse artifact_write_once BEFORE UPDATE ON holdfast.artifact
 WHEN NEW.org_id <> OLD.org_id OR NEW.id <> OLD.id OR NEW.job_id IS DISTINCT FROM OLD.job_id
@@ -68,8 +68,8 @@ WHEN NEW.org_id <> OLD.org_id OR NEW.id <> OLD.id OR NEW.job_id IS DISTINCT FROM
     OR (OLD.sha256 IS NOT NULL AND (NEW.sha256 IS DISTINCT FROM OLD.sha256
         OR NEW.bytes IS DISTINCT FROM OLD.bytes OR NEW.stored_at IS DISTINCT FROM OLD.stored_at))
     OR (OLD.state <> 'writing' AND OLD.sha256 IS NULL AND NEW.sha256 IS NOT NULL)
-SAYING 'what an artifact is, and what its bytes are, never changes'};
+SAYING 'the metadata and the checksum of an artifact are immutable'};
 
 {refuse artifact_leaves_only_when_erased BEFORE DELETE ON holdfast.artifact
 WHEN OLD.state <> 'removed' OR OLD.erase_at IS NOT NULL
-SAYING 'the row stays until its bytes are gone'};
+SAYING 'an artifact row cannot be deleted while its content exists'};

@@ -22,7 +22,7 @@ def verify_audit(visit: PageContext) -> Shown:
     """Check the seals, and count the events that they do not cover."""
     audit = visit.operator.audit
     if not hasattr(audit, "verify"):
-        raise InvalidAction({"audit": "has no seals here; enable the extension seal"})
+        raise InvalidAction({"audit": "is not sealed; enable the extension seal"})
     tampered = list(audit.verify())
     return _page(visit, {"tampered": tampered, "cover": audit.cover()})
 
@@ -59,7 +59,7 @@ def _page(visit: PageContext, checked: dict[str, Any] | None = None) -> Shown:
 
 def _cursor(before: str) -> int:
     if not (before.isascii() and before.isdigit() and len(before) < 19):
-        raise InvalidAction({"before": "must be what the page before gave as next"})
+        raise InvalidAction({"before": "must be the value of next from the previous page"})
     return int(before)
 
 

@@ -197,7 +197,7 @@ def _bulk_page(
         wanted.setdefault("state", _BEGINS[step])
     kind = wanted.get("kind")
     if step == "remediate" and kind is None:
-        raise InvalidAction({"kind": "choose one kind; each has a checklist of its own"})
+        raise InvalidAction({"kind": "choose one kind; each kind has its own checklist"})
     found = answer or _run(visit, step, wanted, is_dry_run=True)
     values = {
         "step": step,

@@ -58,7 +58,7 @@ def cancel(visit: PageContext) -> Go:
     answer = visit.operator.cancel(job_id, reason=visit.text("reason"))
     says = {
         "canceled": "The job was canceled.",
-        "requested": "The job is running. It was asked to stop at its next step.",
+        "requested": "The job is running. A cancel was requested; it stops at its next step.",
         "too_late": "The job had already ended. Nothing was changed.",
     }
     return Go(f"/jobs/{job_id}", says[answer])

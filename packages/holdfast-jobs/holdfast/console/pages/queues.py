@@ -65,7 +65,11 @@ def act_on_queue(visit: PageContext) -> Go:
             says = "The limits of the queue were changed."
         case "reset":
             done = queues.reset(name, reason=reason)
-            says = "The queue follows the code again." if done else "It follows the code already."
+            says = (
+                ("The queue uses its declared limits again.")
+                if done
+                else "The queue already uses its declared limits."
+            )
         case _:
             raise InvalidAction({"verb": "must be pause, resume, limits or reset"})
     return Go(here, says)

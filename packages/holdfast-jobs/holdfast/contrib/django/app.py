@@ -25,7 +25,7 @@ def application() -> Holdfast:
         module, _, name = named.partition(":")
         found = getattr(import_module(module), name or "hf")
         if not isinstance(found, Holdfast):
-            raise ConfigError(f"HOLDFAST_APP = {named!r} is no Holdfast.")
+            raise ConfigError(f"HOLDFAST_APP = {named!r} is not a Holdfast application.")
         return found
     if not _made:
         from django.db import connection

@@ -132,7 +132,7 @@ def run_task(job: Context, payload: dict[str, Any]) -> Any:
     try:
         task = import_string(payload["path"])
         if not isinstance(task, Task):
-            raise ConfigError(f"{payload['path']} is no task.")
+            raise ConfigError(f"{payload['path']} is not a task.")
         result = _new_result(task, job.id, payload, payload["backend"])
         result.worker_ids.extend([job.job.claimed_by] * job.attempt)
         object.__setattr__(result, "status", TaskResultStatus.RUNNING)

@@ -373,7 +373,7 @@ class Dispatcher:
             performing.drain()
         try:
             report = performing.perform(is_maintained=True)
-            detail = report.reason or report.outcome or "is under way elsewhere"
+            detail = report.reason or report.outcome or "is running in another process"
         except StoreError:
             raise
         except HoldfastError as exc:

@@ -157,7 +157,7 @@ def add_schedule(app: Scheduling, schedule: Schedule, *, actor: Actor, reason: s
     def work(tx: Tx) -> None:
         now = read_instant(tx.one(SQL.read_clock)["now"])
         if not _add(tx, [_plan(schedule, "operator", now)]):
-            raise Conflict(f"Schedule {schedule.name!r} is there already. Change it with set.")
+            raise Conflict(f"Schedule {schedule.name!r} already exists. Change it with set.")
         _audit(tx, actor, "schedule.added", schedule, **_why(reason))
 
     app.store.write(work)
@@ -211,7 +211,7 @@ def _merged(schedule: Schedule, changes: ScheduleOptions) -> ScheduleOptions:
 def pause_schedule(store: Store, name: str, *, actor: Actor, reason: str) -> bool:
     """Pause a schedule until it is resumed; False if it was already paused."""
     if not reason.strip():
-        raise InvalidSchedule(name, {"reason": "say why; the audit keeps it"})
+        raise InvalidSchedule(name, {"reason": "is required; it is recorded in the audit"})
 
     def work(tx: Tx) -> bool:
         schedule = Schedule.from_row(_lock(tx, name))
@@ -243,8 +243,8 @@ def remove_schedule(app: Scheduling, name: str, *, actor: Actor, reason: str = "
     """Remove a schedule. Raises Conflict if the code declares it and would add it again."""
     if name in app.schedules.with_settings(app.settings, now=app.clock.now()):
         raise Conflict(
-            f"Schedule {name!r} is declared and would come back with the next dispatcher. Take it"
-            " out of the code or the settings, or pause it."
+            f"Schedule {name!r} is declared in code or settings, so the next dispatcher would"
+            " recreate it. Remove the declaration, or pause the schedule."
         )
 
     def work(tx: Tx) -> None:
@@ -261,7 +261,7 @@ def reset_schedule(app: Scheduling, name: str, *, actor: Actor, reason: str = ""
     """Restore the declared version of a schedule, from now on."""
     declared = app.schedules.with_settings(app.settings, now=app.clock.now())
     if name not in declared:
-        raise InvalidSchedule(name, {"name": "is not declared here, so there is nothing to go to"})
+        raise InvalidSchedule(name, {"name": "is not declared, so it cannot be reset"})
     schedule = declared[name]
     check_schedule(app, schedule)
 

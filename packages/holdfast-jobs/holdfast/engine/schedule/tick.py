@@ -184,7 +184,7 @@ def prune_ticks(store: Store, *, retention: timedelta) -> int:
 def _ended(row: Row) -> Tick:
     tick = Tick(row["schedule"], read_instant(row["fire_at"]), row["org_id"])
     if row["run_id"] is None:
-        says = "the dispatcher that took it is gone, and its run was never begun"
+        says = "the dispatcher stopped before the run started"
         return replace(tick, outcome=TickOutcome.MISSED, detail=says)
     outcome = TickOutcome.SKIPPED if row["outcome"] == "skipped" else TickOutcome.RAN
     return replace(

@@ -234,7 +234,7 @@ class IsolationHost:
             parent.sendall(_LENGTH.pack(os.getpid()))
             job: Claimed = pickle.loads(_receive(parent))  # noqa: S301
             if self.reopen is None:
-                raise ConfigError("Isolated jobs need a worker that hf.worker() made.")
+                raise ConfigError("Isolated jobs require a worker created with hf.worker().")
             store = self.reopen()
             token = CancelToken()
             context = Context(job, store, token, find_extension=self.find_extension)

@@ -94,7 +94,7 @@ class Watchdog:
             # While the store answers nothing, waiting for it is not a failure.
             if since is not None and self._answered_at - since > self.stall_seconds:
                 self.is_stalled = True
-                self.fail(f"{name} has stood still for {time.monotonic() - since:.0f} s")
+                self.fail(f"{name} has been unresponsive for {time.monotonic() - since:.0f} s")
 
     def fail(self, reason: str) -> None:
         """Record a failure of this worker; only the first one counts."""

@@ -10,6 +10,7 @@ from holdfast.engine.request import DRIFT
 from holdfast.errors import RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.extension import components_of
 from holdfast.operate.doctor.finding import SQL, CheckContext, Finding, Severity, length
+from holdfast.operate.plural import counted
 from holdfast.store import CORE, Row
 from holdfast.store.migrate import Migration, after, latest
 from holdfast.store.transaction import IDLE_SECONDS
@@ -46,7 +47,7 @@ def check_schema(context: CheckContext) -> Iterator[Finding]:
             check,
             PROBLEM,
             f"The schema has migrations that this code does not know: {', '.join(strange)}.",
-            "Upgrade the holdfast package here, or look who else migrated this database.",
+            "Upgrade the holdfast package here; another installation migrated this database.",
         )
     if missing:
         yield Finding(
@@ -56,7 +57,7 @@ def check_schema(context: CheckContext) -> Iterator[Finding]:
         newest = max(version for component, version in applied if component == CORE.name)
         others = ", ".join(f"{one.name} {latest(context.store.dialect, one)}" for one in enabled)
         also = f" Extensions: {others}." if others else ""
-        yield Finding(check, OK, f"Version {newest}, nothing is missing.{also}")
+        yield Finding(check, OK, f"Schema version {newest} is current.{also}")
     for name in _components(rows):
         if name not in extensions:
             yield Finding(
@@ -82,7 +83,7 @@ def check_settings(context: CheckContext) -> Iterator[Finding]:
             yield Finding(
                 "autovacuum",
                 PROBLEM,
-                f"{name} is off: dead rows pile up, and claims become slower and slower.",
+                f"{name} is off: dead rows accumulate, and claims slow down.",
                 f"Set {name} = on in postgresql.conf and reload.",
             )
     unvacuumed = [row["name"] for row in context.many(SQL.list_unvacuumed)]
@@ -90,7 +91,7 @@ def check_settings(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "autovacuum",
             PROBLEM,
-            f"Autovacuum is switched off for {', '.join(unvacuumed)}.",
+            f"Autovacuum is disabled for {', '.join(unvacuumed)}.",
             f"ALTER TABLE holdfast.{unvacuumed[0]} RESET (autovacuum_enabled);",
         )
     elif found.get("autovacuum") == found.get("track_counts") == "on":
@@ -99,15 +100,15 @@ def check_settings(context: CheckContext) -> Iterator[Finding]:
 
 # setting → required value, consequence otherwise, and remedy.
 _MUST = {
-    "fsync": ("on", "a crash of the machine can destroy the database", "fsync = on"),
+    "fsync": ("on", "a machine crash can destroy the database", "fsync = on"),
     "full_page_writes": (
         "on",
-        "a crash of the machine can tear pages that nothing can mend",
+        "a machine crash can corrupt pages beyond repair",
         "full_page_writes = on",
     ),
     "journal_mode": (
         "wal",
-        "readers and the writer wait for each other, and a crash may cost commits",
+        "readers and the writer block each other, and a crash can lose commits",
         "PRAGMA journal_mode = WAL",
     ),
     "synchronous": ("2", "a power failure loses commits", "PRAGMA synchronous = FULL"),
@@ -124,8 +125,8 @@ def _durability(found: dict[str, str]) -> Iterator[Finding]:
             yield Finding(
                 check,
                 NOTICE,
-                "The database is in memory: it ends with this process.",
-                "Name a file if anything is to stay: sqlite:///work.db.",
+                "The database is in memory and is lost when the process exits.",
+                "Use a file to keep the data: sqlite:///work.db.",
             )
             continue
         yield Finding(check, PROBLEM, f"{name} is {found[name]}: {follows}.", f"Set {remedy}.")
@@ -136,25 +137,26 @@ def _durability(found: dict[str, str]) -> Iterator[Finding]:
             check,
             PROBLEM,
             "synchronous_commit is off: a crash of the server loses acknowledged commits.",
-            "ALTER DATABASE … SET synchronous_commit = on; then connect anew.",
+            "ALTER DATABASE … SET synchronous_commit = on; then reconnect.",
         )
     if standby and commit in ("local", "off"):
         bad = True
         yield Finding(
             check,
             WARNING,
-            f"Standbys are named ({standby}), but synchronous_commit = {commit} waits for none.",
-            "ALTER DATABASE … SET synchronous_commit = on; then connect anew.",
+            f"Standbys are configured ({standby}), but synchronous_commit = {commit} waits for"
+            " none.",
+            "ALTER DATABASE … SET synchronous_commit = on; then reconnect.",
         )
     if not bad:
-        yield Finding(check, OK, "What was acknowledged survives a crash.")
+        yield Finding(check, OK, "Commits are durable.")
     if standby == "":
         yield Finding(
             "standby",
             NOTICE,
-            "synchronous_standby_names is empty: a commit is confirmed by this server alone. If it"
-            " is lost for good and a replica takes over, the newest commits may be missing.",
-            "Name a standby in synchronous_standby_names if a failover must lose nothing.",
+            "synchronous_standby_names is empty: commits are confirmed by this server alone. If it"
+            " is lost and a replica takes over, the newest commits may be missing.",
+            "List a standby in synchronous_standby_names if a failover must lose nothing.",
         )
     elif standby:
         yield Finding("standby", OK, f"Commits wait for {standby} (synchronous_commit = {commit}).")
@@ -168,22 +170,22 @@ def _timeouts(found: dict[str, str], context: CheckContext) -> Iterator[Finding]
         yield Finding(
             check,
             WARNING,
-            "idle_in_transaction_session_timeout is 0: an abandoned transaction keeps"
-            " dead rows for ever. Holdfast limits its own to 60 s.",
+            "idle_in_transaction_session_timeout is 0: an abandoned transaction blocks vacuum"
+            " indefinitely. Holdfast limits its own to 60 s.",
             "ALTER DATABASE … SET idle_in_transaction_session_timeout = '5min';",
         )
     if 0 < statement < context.limits.statement_ms:
         yield Finding(
             check,
             WARNING,
-            f"statement_timeout is {statement} ms: archiving, pruning or verify may be cut off.",
-            "Give Holdfast's role more: ALTER ROLE … SET statement_timeout = '60s';",
+            f"statement_timeout is {statement} ms: archiving, pruning or verify may be canceled.",
+            "Raise it for Holdfast's role: ALTER ROLE … SET statement_timeout = '60s';",
         )
     if idle is not None and statement == 0:
         yield Finding(
             check,
             NOTICE,
-            "statement_timeout is 0: a statement that hangs is never cut off.",
+            "statement_timeout is 0: a hanging statement is never canceled.",
             "ALTER ROLE … SET statement_timeout = '60s'; for the role of Holdfast.",
         )
     busy = found.get("busy_timeout")
@@ -191,7 +193,7 @@ def _timeouts(found: dict[str, str], context: CheckContext) -> Iterator[Finding]
         yield Finding(
             check,
             WARNING,
-            f"busy_timeout is {busy} ms: a short write of another process is an error here.",
+            f"busy_timeout is {busy} ms: a short write of another process causes an error.",
             "PRAGMA busy_timeout = 5000 on every connection.",
         )
     yield from _version(found.get("sqlite_version"))
@@ -210,8 +212,9 @@ def _version(version: str | None) -> Iterator[Finding]:
         "version",
         NOTICE,
         f"SQLite {version} can lose a commit when an automatic checkpoint overlaps another"
-        " connection's reset of the log. Holdfast checkpoints by hand, under its lock.",
-        "PRAGMA wal_autocheckpoint = 0 on connections of your own, or SQLite 3.51.3.",
+        " connection's reset of the log. Holdfast's own connections checkpoint under a lock and"
+        " are not affected.",
+        "Set PRAGMA wal_autocheckpoint = 0 on your own connections, or upgrade to SQLite 3.51.3.",
     )
 
 
@@ -232,7 +235,7 @@ def check_connections(context: CheckContext) -> Iterator[Finding]:
         )
     for row in context.many(SQL.read_notifications):
         used = float(row["used"])
-        seen = f"The queue of notifications is {used:.0%} full."
+        seen = f"The notification queue is {used:.0%} full."
         if used < context.limits.notifications:
             yield Finding("notifications", OK, seen)
             continue
@@ -240,7 +243,7 @@ def check_connections(context: CheckContext) -> Iterator[Finding]:
             "notifications",
             PROBLEM if used >= context.limits.notifications_problem else WARNING,
             f"{seen} When it is full, commits fail.",
-            "End the oldest session that listens and stands inside a transaction.",
+            "Terminate the oldest LISTEN session that is idle in a transaction.",
             {"used": used},
         )
 
@@ -251,7 +254,7 @@ def check_clock(context: CheckContext) -> Iterator[Finding]:
     began = clock.now()
     now = read_clock(context.store)
     off = abs((now - (began + (clock.now() - began) / 2)).total_seconds())
-    seen = f"This machine's clock is {off:.1f} s from the store's."
+    seen = f"This machine's clock is {off:.1f} s off the database's."
     if off <= context.limits.clock.total_seconds():
         yield Finding("clock", OK, seen)
         return
@@ -259,8 +262,8 @@ def check_clock(context: CheckContext) -> Iterator[Finding]:
     yield Finding(
         "clock",
         PROBLEM if is_refused else WARNING,
-        seen + (" Workers here claim nothing." if is_refused else ""),
-        "Let a time service set both clocks.",
+        seen + (" Workers on this machine claim no jobs." if is_refused else ""),
+        "Synchronize both clocks (NTP).",
         {"seconds": off},
     )
 
@@ -279,8 +282,8 @@ def check_transactions(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             check,
             severity,
-            f"{row['what']} holds a snapshot{age}, {row['transactions'] or 0} transactions old:"
-            " no row that died since can be removed, and claims become slower.",
+            f"{row['what']} holds a snapshot{age}, {row['transactions'] or 0} transactions old, so"
+            " dead rows cannot be removed and claims slow down.",
             _UNPIN[row["kind"]],
             dict(row),
         )
@@ -290,28 +293,32 @@ def check_transactions(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             check,
             NOTICE,
-            f"{len(hidden)} sessions hold a snapshot, and this role may not see since when.",
-            "GRANT pg_read_all_stats TO the role that asks, or ask as an administrator.",
+            f"{counted(len(hidden), 'session holds', 'sessions hold')} a snapshot, and this role"
+            " cannot see since when.",
+            "Grant pg_read_all_stats to this role, or run doctor as an administrator.",
         )
     for row in context.many(SQL.list_idle, seconds=context.limits.idle.total_seconds(), limit=PINS):
         quiet = False
         yield Finding(
             check,
             WARNING,
-            f"pid {row['pid']} is a session of Holdfast from {row['client']} that has run no"
-            f" statement inside its transaction for {length(row['seconds'])}; {row['waiting']}"
-            " sessions wait for its locks. Its process is frozen, or its handler is slow. The"
-            f" server ends the session after {IDLE_SECONDS} s.",
-            "Continue or end that process, or end its transaction now: SELECT"
+            f"pid {row['pid']} is a Holdfast session from {row['client']} that has run no"
+            f" statement in its transaction for {length(row['seconds'])};"
+            f" {counted(row['waiting'], 'session waits', 'sessions wait')} for its locks. Its"
+            " process is frozen, or its handler is slow. The server ends the session after"
+            f" {IDLE_SECONDS} s.",
+            "Resume or kill that process, or end its transaction now: SELECT"
             f" pg_terminate_backend({row['pid']});",
             dict(row),
         )
     if quiet:
-        yield Finding(check, OK, f"No session holds a snapshot for over {longest}.")
+        yield Finding(check, OK, f"No transaction has been open for more than {longest}.")
 
 
 _UNPIN = {
-    "session": "End it: SELECT pg_terminate_backend(PID); and find out who forgot it.",
+    "session": (
+        "Terminate it: SELECT pg_terminate_backend(PID); then find out which program left it open."
+    ),
     "prepared": "COMMIT PREPARED or ROLLBACK PREPARED it.",
     "slot": "If it is no longer used: pg_drop_replication_slot(NAME).",
 }
@@ -337,14 +344,14 @@ def check_bloat(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "bloat",
             WARNING,
-            f"{row['name']} has {row['dead']} dead rows beside {row['live']} live ones, {last}.",
-            f"End what holds an old snapshot, then VACUUM holdfast.{row['name']};",
+            f"{row['name']} has {row['dead']} dead and {row['live']} live rows, {last}.",
+            f"Terminate the oldest transaction, then VACUUM holdfast.{row['name']};",
             {"table": row["name"], "dead": row["dead"], "live": row["live"]},
         )
     for row in context.many(SQL.read_wraparound):
         age = row["transactions"]
         if not bloated:
-            yield Finding("bloat", OK, "No table has more dead rows than it should.")
+            yield Finding("bloat", OK, "Dead rows are within limits.")
         if age < limits.frozen:
             yield Finding("wraparound", OK, f"The oldest row is {age:,} transactions old.")
             continue
@@ -352,6 +359,6 @@ def check_bloat(context: CheckContext) -> Iterator[Finding]:
             "wraparound",
             PROBLEM if age >= limits.frozen_problem else WARNING,
             f"The oldest row is {age:,} transactions old; at two billion the server stops.",
-            "End what holds an old snapshot, then VACUUM (FREEZE) the oldest tables.",
+            "Terminate the oldest transaction, then VACUUM (FREEZE) the oldest tables.",
             {"transactions": age},
         )

@@ -16,6 +16,7 @@ from holdfast.operate.doctor.finding import (
     last_of,
     length,
 )
+from holdfast.operate.plural import counted
 from holdfast.operate.undelivered import RECONCILER
 from holdfast.outbox.in_app import CHANNEL as IN_APP
 from holdfast.store import Row
@@ -31,9 +32,10 @@ def check_deliveries(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "deliveries",
             PROBLEM,
-            f"{row['deliveries']} deliveries by {row['channel']} are held since"
-            f" {read_instant(row['since']):%F %T} UTC: it is unknown whether they were sent.",
-            "Ask the recipients or look at the channel, then holdfast deliveries confirm or"
+            f"{counted(row['deliveries'], 'delivery', 'deliveries')} by {row['channel']} held, the"
+            f" oldest since {read_instant(row['since']):%F %T} UTC: it is unknown whether they"
+            " were sent.",
+            "Ask the recipients or check the channel, then run holdfast deliveries confirm or"
             " resend.",
             {"channel": row["channel"], "deliveries": row["deliveries"]},
         )
@@ -47,13 +49,13 @@ def check_deliveries(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "deliveries",
             PROBLEM,
-            f"{row['deliveries']} deliveries by {row['channel']} wait for {waits}, of which"
-            f" {row['tried']} were tried; {last_of(RECONCILER, ran)}.",
-            f"{RUN.format(name=RECONCILER)}. If it runs, see whether the channel answers.",
+            f"{counted(row['deliveries'], 'delivery', 'deliveries')} by {row['channel']} overdue"
+            f" for {waits}, {row['tried']} of them attempted; {last_of(RECONCILER, ran)}.",
+            f"{RUN.format(name=RECONCILER)}. If it runs, check whether the channel answers.",
             {"channel": row["channel"], "deliveries": row["deliveries"], "tried": row["tried"]},
         )
     if not held and not late:
-        yield Finding("deliveries", OK, "No delivery is held, and none waits for long.")
+        yield Finding("deliveries", OK, "No delivery is held or overdue.")
 
 
 def check_channels(context: CheckContext) -> Iterator[Finding]:
@@ -73,39 +75,39 @@ def check_channels(context: CheckContext) -> Iterator[Finding]:
             is_well = False
             yield _unusable(row, None if not channels.knows(name) else str(exc))
     if is_well:
-        yield Finding("channels", OK, "Every channel that a delivery waits for can be used.")
+        yield Finding("channels", OK, "All channels with waiting deliveries are usable.")
 
 
 def _circuit(row: Row) -> Finding:
     """A rejected channel needs an operator; an unavailable one recovers without action."""
     channel, until = row["channel"], f"{read_instant(row['open_until']):%F %T} UTC"
     who = f"The channel {channel}" if row["whole"] else f"Addresses of the channel {channel}"
-    waits = f"{row['deliveries']} deliveries wait"
+    waits = counted(row["deliveries"], "delivery waits", "deliveries wait")
     since = f"since {read_instant(row['opened_at']):%F %T} UTC"
     facts = {"channel": channel, "code": row["code"], "deliveries": row["deliveries"]}
     if row["kind"] == "unavailable":
-        seen = f"{who}: no connection, or no room, {since} ({row['code']}); {waits}."
-        remedy = f"None: one message is sent after {until} to see whether it is back."
+        seen = f"{who}: unreachable or throttled {since} ({row['code']}); {waits}."
+        remedy = f"None. One probe message is sent after {until}."
         return Finding("channels", NOTICE, seen, remedy, facts)
     return Finding(
         "channels",
         PROBLEM,
-        f"{who}: our credential, permission or address is refused {since} ({row['code']});"
-        f" {waits}.",
-        f"Correct [channels.{channel}] or its credential: the change is noticed, and one message is"
-        f" sent at once. Without a change the next one is sent after {until}.",
+        f"{who}: credential, permission or address rejected {since} ({row['code']}); {waits}.",
+        f"Correct [channels.{channel}] or its credential. A change sends one probe message at"
+        f" once; otherwise the next one is sent after {until}.",
         facts,
     )
 
 
 def _unusable(row: Row, says: str | None) -> Finding:
-    seen = f"{row['deliveries']} deliveries wait for the channel {row['channel']}"
+    waits = counted(row["deliveries"], "delivery waits", "deliveries wait")
+    seen = f"{waits} for the channel {row['channel']}"
     facts = {"channel": row["channel"], "deliveries": row["deliveries"]}
     if says is None:
-        remedy = f"Configure it: [channels.{row['channel']}] in holdfast.toml; or ask with the"
-        remedy += " settings of the application that has it."
+        remedy = f"Configure [channels.{row['channel']}] in holdfast.toml, or run doctor with the"
+        remedy += " settings of the application that declares it."
         return Finding(
             "channels", WARNING, f"{seen}, which these settings do not have.", remedy, facts
         )
-    remedy = f"{says} Or ask where the workers run: it may be there."
+    remedy = f"{says} Or run doctor on the workers' machine, where it may be configured."
     return Finding("channels", WARNING, f"{seen}, which cannot be used from here.", remedy, facts)

@@ -66,8 +66,8 @@ def _run_checks(checks: Mapping[str, DoctorCheck], context: CheckContext) -> lis
                 Finding(
                     name,
                     Severity.NOTICE,
-                    f"Could not be looked at: {exc}",
-                    "Grant the role that asks what it lacks, or ask as an administrator.",
+                    f"The check failed: {exc}",
+                    "Grant the missing privilege, or run doctor as an administrator.",
                 )
             )
     return found

@@ -43,8 +43,8 @@ def check_file(context: CheckContext) -> Iterator[Finding]:
             yield Finding(
                 "bloat",
                 Severity.NOTICE,
-                f"{free_bytes // 2**20} MiB of the file are free, more than half of it.",
-                "It is used again. VACUUM gives it back to the disk, while no worker runs.",
+                f"{free_bytes // 2**20} MiB of the file are free pages, more than half of it.",
+                "Free pages are reused. VACUUM returns them to the disk; stop the workers first.",
                 {"free_bytes": free_bytes},
             )
 
@@ -52,11 +52,11 @@ def check_file(context: CheckContext) -> Iterator[Finding]:
 def _place(path: Path) -> Finding:
     kind = file_system_of(path, _mounts())
     if kind not in SHARED:
-        return Finding("file", OK, f"The file lies on {kind or 'an unknown file system'}.")
+        return Finding("file", OK, f"The database file is on {kind or 'an unknown file system'}.")
     return Finding(
         "file",
         Severity.PROBLEM,
-        f"The file lies on {kind}, which other machines share: locks cannot be trusted there.",
+        f"The database file is on {kind}, which other machines share: its locks are not reliable.",
         "Move it to a disk of this machine, or use PostgreSQL.",
         {"file_system": kind},
     )
@@ -65,12 +65,12 @@ def _place(path: Path) -> Finding:
 def _writer(context: CheckContext) -> Finding:
     stuck = context.store.find_stuck_writer(WRITER_SECONDS)
     if stuck is None:
-        return Finding("writer", OK, "The only writer is free, or was taken a moment ago.")
+        return Finding("writer", OK, "The write lock is free or was taken recently.")
     return Finding(
         "writer",
         Severity.WARNING,
         stuck,
-        "Continue or end that process: fuser on the lock files beside the database names it. Keep"
+        "Resume or kill that process; fuser on the lock files beside the database shows it. Keep"
         " job.transaction() short.",
     )
 
@@ -82,9 +82,8 @@ def _log(path: Path, context: CheckContext) -> Finding:
     return Finding(
         "log",
         Severity.WARNING,
-        f"The write-ahead log has {size // 2**20} MiB: a reader stays open, so that"
-        " nothing can be moved into the database.",
-        "End the reader that stays open; the next write then empties the log.",
+        f"The write-ahead log has {size // 2**20} MiB: an open reader prevents checkpoints.",
+        "Close that reader; the next write checkpoints the log.",
         {"bytes": size},
     )
 

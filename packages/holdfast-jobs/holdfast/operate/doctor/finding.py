@@ -16,7 +16,7 @@ from holdfast.store import Row, Statement, Statements, Store
 SQL = Statements("holdfast.operate.doctor", "doctor.sql")
 
 
-RUN = "Let a dispatcher run it, holdfast worker --dispatch, or do it by hand: holdfast run {name}"
+RUN = "Start a dispatcher (holdfast worker --dispatch), or run it once: holdfast run {name}"
 
 
 class Severity(StrEnum):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.errors import StoreError
 from holdfast.operate.doctor.finding import SQL, CheckContext, Finding, Severity
+from holdfast.operate.plural import counted
 from holdfast.store import Row
 
 OK, NOTICE, WARNING, PROBLEM = Severity
@@ -14,16 +15,16 @@ SHOWN = 10
 
 
 _GUARD_RAIL = (
-    "Handlers run on the engine's login. Between tenants that is a guard rail and not a wall:"
-    " RESET ROLE or set_config() in a handler's SQL reaches other tenants' rows."
+    "Handlers use the engine's login, so handler SQL can bypass the tenant isolation with RESET"
+    " ROLE or set_config()."
 )
 _OWN_LOGIN = (
-    "For a wall, give handlers a login of their own: 'holdfast handler-login NAME' prints the SQL,"
-    " then set handler_db. See docs/concepts/tenancy.md."
+    "To isolate tenants, give handlers a separate login: 'holdfast handler-login NAME' prints the"
+    " SQL, then set handler_db. See docs/concepts/tenancy.md."
 )
 _SQLITE = (
-    "SQLite has no roles: a handler's SQL can read all rows of the file. Between tenants that is a"
-    " guard rail and not a wall; PostgreSQL with handler_db has one."
+    "SQLite has no roles: handler SQL can read all rows of the file. PostgreSQL with handler_db"
+    " isolates tenants."
 )
 
 
@@ -38,7 +39,7 @@ def check_isolation(context: CheckContext) -> Iterator[Finding]:
             NOTICE,
             f"The engine's login {row['name']} is a superuser or has BYPASSRLS: row-level security"
             " does not apply to it.",
-            "Run workers under a login that is a member of holdfast_engine and no more.",
+            "Run workers with a login that is only a member of holdfast_engine.",
         )
     url = context.settings.handler_db
     if url is None:
@@ -58,16 +59,15 @@ def check_isolation(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "isolation",
             PROBLEM,
-            f"The login {login.name} of handler_db {login.fault}: it is no wall between tenants,"
-            " and job.transaction() is refused.",
+            f"The login {login.name} of handler_db {login.fault}: tenants are not isolated, and"
+            " job.transaction() is refused.",
             _OWN_LOGIN,
         )
         return
     yield Finding(
         "isolation",
         OK,
-        f"Handlers run on the login {login.name}, which can take no other role and cannot choose"
-        " its tenant.",
+        f"Handlers use the login {login.name}, which cannot change its role or tenant.",
     )
 
 
@@ -80,8 +80,8 @@ def check_grants(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "grants",
             WARNING,
-            f"{row['jobs']} jobs died because handlers may not use {row['table_name']}:"
-            " holdfast_tenant has no right on it.",
+            f"{counted(row['jobs'], 'job')} failed because holdfast_tenant lacks privileges on"
+            f" {row['table_name']}.",
             f"Run 'holdfast grant {row['table_name']}', then replay them.",
             {"table": row["table_name"], "jobs": row["jobs"]},
         )

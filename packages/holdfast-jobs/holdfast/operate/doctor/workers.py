@@ -9,6 +9,7 @@ from holdfast.clock import ms, read_instant
 from holdfast.config.extensions import built_in_run
 from holdfast.engine.worker.heartbeat import WorkerRow, list_workers, serving
 from holdfast.operate.doctor.finding import SQL, CheckContext, Finding, Severity, length
+from holdfast.operate.plural import counted
 
 OK, NOTICE, WARNING, PROBLEM = Severity
 
@@ -20,7 +21,7 @@ def check_workers(context: CheckContext) -> Iterator[Finding]:
     workers = context.store.read(list_workers)
     alive = [worker for worker in workers if not worker.is_gone]
     if alive:
-        yield Finding("workers", OK, f"{len(alive)} workers live.")
+        yield Finding("workers", OK, f"{counted(len(alive), 'running worker')}.")
     else:
         yield Finding("workers", NOTICE, "No running workers.", START)
     gone = [worker for worker in workers if worker.is_gone]
@@ -28,9 +29,9 @@ def check_workers(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "workers",
             WARNING,
-            f"{len(gone)} workers went without a word, the last of them {_told(gone[0])}, seen at"
-            f" {gone[0].seen_at:%F %T} UTC.",
-            "Find out what killed them. Their jobs come back when their leases end.",
+            f"{counted(len(gone), 'worker')} stopped without signing off; the last was"
+            f" {_named(gone[0])}, last heartbeat {gone[0].seen_at:%F %T} UTC.",
+            "Find out why. Their jobs are rescued when the leases expire.",
             {"gone": [worker.worker_id for worker in gone]},
         )
     yield from _unrecorded(context, alive)
@@ -40,9 +41,9 @@ def check_workers(context: CheckContext) -> Iterator[Finding]:
             yield Finding(
                 "clock",
                 PROBLEM if worker.is_off else WARNING,
-                f"The clock of worker {_told(worker)} is {off:.1f} s from the store's."
-                + (" It claims nothing." if worker.is_off else ""),
-                "Let a time service set the clock of that machine.",
+                f"The clock of worker {_named(worker)} is {off:.1f} s off the database's."
+                + (" It claims no jobs." if worker.is_off else ""),
+                "Synchronize that machine's clock (NTP).",
                 {"worker_id": worker.worker_id, "seconds": off},
             )
     yield from _connections(context, alive)
@@ -61,9 +62,9 @@ def _unrecorded(context: CheckContext, alive: Sequence[WorkerRow]) -> Iterator[F
         yield Finding(
             "workers",
             PROBLEM,
-            f"Worker {_told(worker)} renews its leases and records nothing: {worker.unsettled}"
-            f" outcomes wait to be recorded, the oldest for {length(waits)}. {last}",
-            "Restart that process; its jobs run again when their leases end. Look for"
+            f"Worker {_named(worker)} renews its leases but records no outcomes:"
+            f" {worker.unsettled} pending, the oldest for {length(waits)}. {last}",
+            "Restart that process; its jobs run again when the leases expire. Look for"
             " worker.thread_died and worker.settle_refused in its log.",
             {
                 "worker_id": worker.worker_id,
@@ -86,14 +87,14 @@ def _connections(context: CheckContext, alive: Sequence[WorkerRow]) -> Iterator[
             yield Finding(
                 "connections",
                 WARNING,
-                f"The workers may open {needed} connections together, and {row['whose']} takes"
+                f"The workers may open {needed} connections together, but {row['whose']} allows"
                 f" {row['most']}.",
                 "Raise that limit, set pool_size lower, or put a pooler in between.",
                 {"needed": needed, "most": row["most"]},
             )
 
 
-def _told(worker: WorkerRow) -> str:
+def _named(worker: WorkerRow) -> str:
     return f"{worker.worker_id} on {worker.host} (process {worker.process_id})"
 
 
@@ -119,14 +120,14 @@ def _leases(context: CheckContext, alive: Sequence[WorkerRow]) -> Iterator[Findi
         yield Finding(
             "leases",
             WARNING,
-            f"Jobs of type {job_type} were claimed for {length(ran_ms / 1000)} under a lease of"
-            f" {length(short_ms / 1000)}. It is renewed meanwhile; a worker that stalls for as"
-            " long as the lease loses the job, and it runs twice.",
+            f"Jobs of type {job_type} were claimed for {length(ran_ms / 1000)} with a lease of"
+            f" {length(short_ms / 1000)}. The lease is renewed; but a worker that stalls for"
+            " longer than it loses the job, and it runs twice.",
             "Raise lease_seconds above the longest run, or give the handler a timeout below it.",
             {"job_type": job_type, "ran_ms": ran_ms, "lease_ms": short_ms},
         )
     if not longer:
-        yield Finding("leases", OK, "No claim was seen that lasted longer than its lease.")
+        yield Finding("leases", OK, "No claim has outlasted its lease.")
 
 
 def check_queues(context: CheckContext) -> Iterator[Finding]:
@@ -148,19 +149,23 @@ def check_queues(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "queues",
             PROBLEM if waits >= context.limits.waiting.total_seconds() else WARNING,
-            f"Jobs wait in {row['name']} for {length(waits)}, and no worker serves it.",
+            f"Jobs have waited in {row['name']} for {length(waits)}, and no worker serves it.",
             f"{START} --queues {row['name']}",
             {"queue": row["name"], "waits_ms": row["waits_ms"]},
         )
     if not lonely:
-        yield Finding("queues", OK, f"{len(rows)} queues have waiting jobs, each with a worker.")
+        yield Finding(
+            "queues",
+            OK,
+            f"Every queue with waiting jobs has a worker ({counted(len(rows), 'queue')}).",
+        )
     for row in context.many(SQL.list_paused, age_ms=ms(context.limits.pause)):
         yield Finding(
             "paused",
             WARNING,
-            f"Queue {row['name']} is paused since {read_instant(row['paused_at']):%F %T} UTC by"
+            f"Queue {row['name']} was paused at {read_instant(row['paused_at']):%F %T} UTC by"
             f" {row['paused_by']}: {row['pause_reason']}",
-            f"If it was forgotten: holdfast queues resume {row['name']} --reason …",
+            f"To resume it: holdfast queues resume {row['name']} --reason …",
             {"queue": row["name"]},
         )
 
@@ -170,7 +175,7 @@ def check_rescue(context: CheckContext) -> Iterator[Finding]:
     limits = context.limits
     (row,) = context.many(SQL.count_stale, grace_ms=ms(limits.lease), limit=limits.count)
     if not row["jobs"]:
-        yield Finding("rescue", OK, "No lease has run out without being rescued.")
+        yield Finding("rescue", OK, "No expired lease is waiting for rescue.")
         return
     late = length(row["late_ms"] / 1000)
     yield Finding(
@@ -198,13 +203,13 @@ def check_letters(context: CheckContext) -> Iterator[Finding]:
     kinds = row["error_class"] if row["classes"] == 1 else f"{row['classes']} error classes"
     old = ""
     if row["old"]:
-        old = f" {row['old']} of them wait for over {length(limits.letter.total_seconds())}."
+        old = f" {row['old']} of them are older than {length(limits.letter.total_seconds())}."
     yield Finding(
         "dead_letters",
         WARNING,
         f"{_up_to(row['letters'], limits.count)} dead letters ({kinds}) need an operator, the"
         f" oldest since {read_instant(row['oldest_at']):%F %T} UTC.{old}",
-        "Look at them: holdfast dead-letters list. When the cause is fixed: holdfast dead-letters"
+        "List them: holdfast dead-letters list. When the cause is fixed: holdfast dead-letters"
         " recover --error-class CLASS --reason TEXT",
         {"letters": row["letters"], "old": row["old"]},
     )

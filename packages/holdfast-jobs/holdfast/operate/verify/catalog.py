@@ -69,26 +69,33 @@ def _find_open(context: VerifyContext) -> Iterator[Violation]:
     tables = [row for row in context.tx.many(SQL.list_tables) if row["has_tenant"]]
     for row in tables:
         if not row["names_tenant"]:
-            yield _wrong(f"table:{row['name']}", "a row may be without a tenant")
+            yield _wrong(f"table:{row['name']}", "the tenant column is nullable")
         if not row["is_guarded"]:
             yield _wrong(f"table:{row['name']}", "row-level security is not forced")
     yield from _find_policies(context, tables)
     for row in context.tx.many(SQL.list_rights):
         place = f"table:{row['table_name']}" if row["table_name"] else f"role:{row['role']}"
-        yield _wrong(place, f"{row['role']} has {row['word']}, which no policy confines")
+        yield _wrong(
+            place, f"{row['role']} has {row['word']}, which no policy restricts"
+        )
     unique = [
         Key(row["table_name"], row["name"], (row["leads"],))
         for row in context.tx.many(SQL.list_unique)
     ]
     declared = read_tables(component.package for component in (CORE, *context.components))
     for key in declared.wrong_keys(unique):
-        yield _wrong(f"index:{key.name}", "it is unique for all tenants together")
+        yield _wrong(f"index:{key.name}", "the unique index does not start with the tenant")
     for row in context.tx.many(SQL.list_views):
         if not row["is_invoker"]:
-            yield _wrong(f"view:{row['name']}", "it sees with its owner's eyes")
+            yield _wrong(
+                f"view:{row['name']}",
+                "the view runs with its owner's privileges (security_invoker is off)",
+            )
     for row in context.tx.many(SQL.list_functions):
         if not row["is_confined"]:
-            yield _wrong(f"function:{row['name']}", "its owner's rights follow any search path")
+            yield _wrong(
+                f"function:{row['name']}", "the SECURITY DEFINER function has no fixed search_path"
+            )
     yield from _find_triggers(context)
 
 
@@ -105,7 +112,7 @@ def _find_policies(context: VerifyContext, tables: list[Row]) -> Iterator[Violat
             continue
         words = [text for text in (row["qual"], row["with_check"]) if text is not None]
         if not words or not all(_is_own(text) for text in words):
-            yield _wrong(f"table:{table}", f"the policy {name} shows rows of other tenants")
+            yield _wrong(f"table:{table}", f"the policy {name} exposes rows of other tenants")
 
 
 def _is_own(text: str) -> bool:
@@ -118,7 +125,7 @@ def _find_triggers(context: VerifyContext) -> Iterator[Violation]:
         if name not in found:
             yield _wrong(f"trigger:{name}", "it is missing")
         elif not found[name]:
-            yield _wrong(f"trigger:{name}", "it is switched off")
+            yield _wrong(f"trigger:{name}", "the trigger is disabled")
 
 
 # -- I38
@@ -161,7 +168,7 @@ def _find_drift(context: VerifyContext) -> Iterator[Violation]:
         for name in sorted(wanted - found.keys()):
             yield _wrong(f"{kind}:{name}", "it is missing")
         for name in sorted(name for name, is_sound in found.items() if not is_sound):
-            yield _wrong(f"{kind}:{name}", "it was never found to hold for every row")
+            yield _wrong(f"{kind}:{name}", f"the {kind} is not valid")
     for row in context.tx.stream(SQL.list_damage):
         yield _wrong(row["subject"], row["detail"])
 

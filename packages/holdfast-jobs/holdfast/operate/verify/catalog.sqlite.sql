@@ -51,6 +51,6 @@ WHERE integrity_check <> 'ok' AND substr(integrity_check, 1, 17) <> 'CHECK const
 UNION ALL
 SELECT 'table:' || substr("table", 10),
        'row ' || coalesce(CAST(rowid AS text), 'without number') || ' refers to a row of '
-           || substr(parent, 10) || ' that is not there'
+           || substr(parent, 10) || ' that does not exist'
 FROM pragma_foreign_key_check
 WHERE substr("table", 1, 9) = 'holdfast_';

@@ -117,9 +117,9 @@ def _find_changed(context: VerifyContext) -> Iterator[Violation]:
             # extension that is not installed here, or that has no file of definitions, cannot be
             # distinguished from foreign objects.
             if _HELPER.match(found[subject]) is None and not has_others:
-                yield Violation(PLATFORM_ORG, subject, "the migrations did not make it")
+                yield Violation(PLATFORM_ORG, subject, "not created by the migrations")
         elif wanted[subject] != found[subject]:
-            yield Violation(PLATFORM_ORG, subject, "it is not as the migrations made it")
+            yield Violation(PLATFORM_ORG, subject, "differs from the migrations")
 
 
 DEFINITIONS = Check(

@@ -3,7 +3,7 @@
 -- find_shared_keys :many — I12, crosses tenants: keys with more than one job, here or in history
 -- Within a table the unique index enforces it; between the two there is none.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'its idempotency key is held twice' AS detail
+       'its idempotency key is used by two jobs' AS detail
 FROM holdfast.job AS job
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND (EXISTS (SELECT 1 FROM holdfast.job_history AS twin
@@ -12,7 +12,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
                   WHERE twin.org_id = job.org_id AND twin.idempotency_key = job.idempotency_key
                     AND twin.id <> job.id))
 UNION ALL
-SELECT job.org_id, 'job:' || CAST(job.id AS text), 'its idempotency key is held twice'
+SELECT job.org_id, 'job:' || CAST(job.id AS text), 'its idempotency key is used by two jobs'
 FROM holdfast.job_history AS job
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND EXISTS (SELECT 1 FROM holdfast.job_history AS twin
@@ -21,7 +21,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
 
 -- find_foreign_keys :many — I12, crosses tenants: keys that do not begin with the type and tenant of their job
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'its idempotency key was made for another type or tenant' AS detail
+       'its idempotency key names another job type or tenant' AS detail
 FROM holdfast.job_record AS job
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND substr(job.idempotency_key, 1, length(job.job_type) + 38)
@@ -52,7 +52,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
 
 -- find_crowded_units :many — I13, crosses tenants: units of which more than one job or replay is active
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'it is alive beside another job of its execution unit' AS detail
+       'it is active together with another job of its execution unit' AS detail
 FROM holdfast.job AS job
 WHERE job.finished_at IS NULL AND job.unit_key IS NOT NULL AND job.replay_of IS NOT NULL
   AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)

@@ -4,7 +4,7 @@
 -- find_unwritten :many — I27, crosses tenants: failed jobs without a dead letter
 -- A replay belongs to the dead letter of its original, as long as there is one.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'it died, and no dead letter tells of it' AS detail
+       'it failed without a dead letter' AS detail
 FROM holdfast.job AS job
 WHERE job.state = 'failed' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
@@ -17,9 +17,9 @@ WHERE job.state = 'failed' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = 
 
 -- find_misplaced :many — I27, crosses tenants: dead letters of jobs that did not fail, or of replays
 SELECT letter.org_id, 'dead_letter:' || CAST(letter.job_id AS text) AS subject,
-       CASE WHEN job.id IS NULL THEN 'its job is not there'
-            WHEN job.state <> 'failed' THEN 'its job did not die'
-            ELSE 'its job is a replay, which the item of the original tells of' END AS detail
+       CASE WHEN job.id IS NULL THEN 'its job does not exist'
+            WHEN job.state <> 'failed' THEN 'its job did not fail'
+            ELSE 'its job is a replay, whose failures belong to the original''s dead letter' END AS detail
 FROM holdfast.dead_letter AS letter
 LEFT JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
@@ -34,8 +34,8 @@ FROM (
            CASE
                WHEN letter.error_class = '' OR length(letter.error_class) > 64
                    OR trim(letter.error_class, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_') <> ''
-                   THEN 'its error class is none'
-               WHEN letter.stage = '' THEN 'it names no stage'
+                   THEN 'its error class is missing or invalid'
+               WHEN letter.stage = '' THEN 'its stage is missing'
                WHEN letter.first_failure_at > letter.last_failure_at
                    OR letter.last_failure_at > letter.updated_at
                    THEN 'its failures are not in order'
@@ -45,7 +45,7 @@ FROM (
                    THEN 'its context is too long'
                WHEN letter.error_class <> coalesce(died.error_class, letter.error_class)
                    OR letter.stage <> coalesce(died.stage, letter.stage)
-                   THEN 'it tells another failure than the job that it shows'
+                   THEN 'its failure differs from its job''s'
            END AS detail
     FROM holdfast.dead_letter AS letter
     LEFT JOIN holdfast.job AS died
@@ -73,7 +73,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
                         AND event.name = 'job.enqueued'))
 UNION ALL
 SELECT job.org_id, 'job:' || CAST(job.id AS text),
-       'it repeats a job whose dead letter does not know of it'
+       'its dead letter does not list this replay'
 FROM holdfast.job_record AS job
 WHERE job.replay_of IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
@@ -83,7 +83,7 @@ WHERE job.replay_of IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_
 
 -- find_unexplained :many — I28, crosses tenants: replays without an actor, a reason or an audit event
 SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
-       'replay ' || CAST(replay.number AS text) || ' does not say who asked for it, or why' AS detail
+       'replay ' || CAST(replay.number AS text) || ' has no actor or reason' AS detail
 FROM holdfast.dead_letter_replay AS replay
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
   AND (trim(replay.actor_id) = '' OR trim(replay.reason) = ''
@@ -97,7 +97,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
 
 -- find_strayed :many — I28, crosses tenants: replays that did not begin at the failed stage, without a full restart
 SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
-       'replay ' || CAST(replay.number AS text) || ' began at another stage than it was to' AS detail
+       'replay ' || CAST(replay.number AS text) || ' started at the wrong stage' AS detail
 FROM holdfast.dead_letter_replay AS replay
 LEFT JOIN holdfast.job_record AS job
   ON job.org_id = replay.org_id AND job.id = replay.replay_job_id
@@ -110,7 +110,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
 
 -- find_unended :many — I28, crosses tenants: dead letters or replays without the outcome of their job
 SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
-       'replay ' || CAST(replay.number AS text) || ' is ' || coalesce(replay.outcome, 'under way')
+       'replay ' || CAST(replay.number AS text) || ' is ' || coalesce(replay.outcome, 'running')
            || ', its job is ' || job.state AS detail
 FROM holdfast.dead_letter_replay AS replay
 JOIN holdfast.job_record AS job ON job.org_id = replay.org_id AND job.id = replay.replay_job_id
@@ -120,8 +120,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
 UNION ALL
 SELECT letter.org_id, 'dead_letter:' || CAST(letter.job_id AS text),
        'it is ' || letter.state || ', and its newest replay is '
-           || coalesce(newest.outcome, CASE WHEN newest.number IS NULL THEN 'not there'
-                                            ELSE 'under way' END)
+           || coalesce(newest.outcome, CASE WHEN newest.number IS NULL THEN 'missing'
+                                            ELSE 'running' END)
 FROM holdfast.dead_letter AS letter
 LEFT JOIN holdfast.dead_letter_replay AS newest
   ON newest.org_id = letter.org_id AND newest.job_id = letter.job_id

@@ -7,7 +7,8 @@
 
 -- find_untold :many — I1, crosses tenants: jobs whose state does not match their event history
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
-       'the row says ' || found.state || ', the audit leads to ' || coalesce(found.told, 'nothing')
+       'its state is ' || found.state || ', its event history ends in '
+           || coalesce(found.told, 'nothing')
            AS detail
 FROM (
     SELECT job.org_id, job.id, job.state, (
@@ -34,7 +35,7 @@ WHERE found.told IS DISTINCT FROM found.state;
 -- find_leaps :many — I1, crosses tenants: events that cannot follow the previous one
 -- Events after an end belong to I3.
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
-       'event ' || CAST(found.wrong AS text) || ' cannot follow the one before it' AS detail
+       'event ' || CAST(found.wrong AS text) || ' is not a valid transition from the previous event' AS detail
 FROM (
     SELECT job.org_id, job.id, (
         SELECT min(step.id) FROM (
@@ -84,7 +85,7 @@ WHERE found.surplus > 0;
 
 -- find_attempts_going_back :many — I2, crosses tenants: attempts that restart without a new stage
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
-       'event ' || CAST(found.wrong AS text) || ' has a lower attempt than the one before it'
+       'event ' || CAST(found.wrong AS text) || ' has a lower attempt than the previous event'
            AS detail
 FROM (
     SELECT job.org_id, job.id, (
@@ -107,7 +108,7 @@ WHERE found.wrong IS NOT NULL;
 
 -- find_ends :many — I3, crosses tenants: ended jobs whose end is not the last step, or not the only end
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
-       'from its end on the audit has ' || CAST(found.told AS text) || ' steps, not one' AS detail
+       'the audit has ' || CAST(found.told AS text) || ' events from its final one on, not one' AS detail
 FROM (
     SELECT job.org_id, job.id, (
         SELECT count(*) FROM holdfast.job_event AS event
@@ -128,9 +129,9 @@ WHERE found.told <> 1;
 
 -- find_leases :many — I4, crosses tenants: processing jobs without a lease, or others with one
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       CASE WHEN job.state = 'processing' THEN 'it is processing without a whole lease'
+       CASE WHEN job.state = 'processing' THEN 'it is processing without a complete lease'
             WHEN job.lease_token < 0 THEN 'its lease token is negative'
-            ELSE 'it is ' || job.state || ' and has a lease, or a part of one' END AS detail
+            ELSE 'it is ' || job.state || ' but has lease columns' END AS detail
 FROM holdfast.job_record AS job
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND ((job.state = 'processing') <> (job.claimed_by IS NOT NULL)
@@ -141,8 +142,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
 -- find_stale :many — I5, crosses tenants: expired leases that were not rescued
 -- Batch processing rescues and checks its own claims.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'its lease ran out and no rescue has come; ' || coalesce(job.claimed_by, 'no worker')
-           || ' had it' AS detail
+       'its expired lease was not rescued; it was claimed by '
+           || coalesce(job.claimed_by, 'no worker') AS detail
 FROM holdfast.job AS job
 WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {instant})
   AND job.limit_key <> '~batch'
@@ -150,8 +151,8 @@ WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {
 
 -- find_miscounted :many — I6, crosses tenants: attempts that differ from those in the audit
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
-       CAST(found.attempt_count AS text) || ' attempts of ' || CAST(found.max_attempts AS text)
-           || ' are charged, the audit says ' || CAST(found.told AS text) AS detail
+       CAST(found.attempt_count AS text) || ' of ' || CAST(found.max_attempts AS text)
+           || ' attempts are counted, the audit has ' || CAST(found.told AS text) AS detail
 FROM (
     SELECT job.org_id, job.id, job.attempt_count, job.max_attempts, (
         SELECT count(*) FROM holdfast.job_event AS event
@@ -171,7 +172,7 @@ WHERE found.told <> found.attempt_count
 -- A stage without an event was finished by the job that this one replays.
 SELECT found.org_id, 'job:' || CAST(found.job_id AS text) AS subject,
        'stage ' || found.stage || ' counts ' || CAST(found.attempts AS text)
-           || ' attempts, the audit says ' || CAST(found.told AS text) AS detail
+           || ' attempts, the audit has ' || CAST(found.told AS text) AS detail
 FROM (
     SELECT stage.org_id, stage.job_id, stage.stage, stage.attempts, (
         SELECT max(event.attempt) FROM holdfast.job_event AS event
@@ -204,7 +205,7 @@ WHERE found.told <> found.lease_token;
 
 -- find_lost_tokens :many — I7, crosses tenants: lost claims with a token that was never issued
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'event ' || CAST(event.id AS text) || ' lost a lease that was never given' AS detail
+       'event ' || CAST(event.id AS text) || ' records the loss of a lease that was never issued' AS detail
 FROM holdfast.job_record AS job
 CROSS JOIN holdfast.job_event AS event
 WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.lease_lost'
@@ -217,7 +218,7 @@ WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.
 -- find_early :many — I8, crosses tenants: retries that are due before the failure that they follow
 -- A stale claim is requeued with its earlier due time.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'it may be tried again from before its last failure' AS detail
+       'its retry is due before its last failure' AS detail
 FROM holdfast.job AS job
 WHERE job.state = 'queued' AND job.not_before_at < job.last_error_at
   AND job.last_error <> 'stale_claim_requeued'
@@ -225,7 +226,7 @@ WHERE job.state = 'queued' AND job.not_before_at < job.last_error_at
 
 -- find_changed :many — I9, crosses tenants: jobs that differ from their enqueue event
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'since it was enqueued there changed:'
+       'changed since it was enqueued:'
            || CASE WHEN job.job_type <> event.job_type THEN ' job_type' ELSE '' END
            || CASE WHEN job.project_id IS DISTINCT FROM event.project_id
                    THEN ' project_id' ELSE '' END
@@ -261,8 +262,8 @@ SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
             THEN 'it is ' || job.state || ' on ' || job.queue
             WHEN (job.state IN ('completed', 'failed', 'canceled'))
                 <> (job.finished_at IS NOT NULL AND job.key_expires_at IS NOT NULL)
-            THEN 'it is ' || job.state || ' and the time of its end says otherwise'
-            ELSE 'it failed and does not say why' END AS detail
+            THEN 'it is ' || job.state || ' but finished_at or key_expires_at does not match'
+            ELSE 'it failed without an error class' END AS detail
 FROM holdfast.job_record AS job
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND ((job.state = 'completed') <> (job.result IS NOT NULL)
@@ -275,7 +276,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
 UNION ALL
 SELECT stage.org_id, 'job:' || CAST(stage.job_id AS text),
        'stage ' || stage.stage || CASE WHEN stage.finished_at IS NULL
-           THEN ' has a result and no end' ELSE ' has ended and has no result' END
+           THEN ' has a result but is not finished' ELSE ' is finished without a result' END
 FROM (
     SELECT org_id, job_id, stage, output, finished_at FROM holdfast.job_stage
     UNION ALL

@@ -25,7 +25,7 @@ def _find_unintended(context: VerifyContext) -> Iterator[Violation]:
         yield from context.find(statement)
     for row in context.tx.stream(SQL.list_contents, org_id=context.org_id):
         if sha256(row["content"].encode()).hexdigest() != row["content_hash"]:
-            detail = "its content is not the one that was hashed when it was stored"
+            detail = "the content does not match its stored hash"
             yield Violation(str(row["org_id"]), row["subject"], detail)
 
 

@@ -2,7 +2,7 @@
 
 -- find_repeated :many — I14, crosses tenants: more than one delivery for a recipient, subject and version
 SELECT found.org_id, 'delivery:' || found.first_id AS subject,
-       CAST(found.times AS text) || ' deliveries tell one recipient the same' AS detail
+       CAST(found.times AS text) || ' deliveries for one recipient, subject and version' AS detail
 FROM (
     SELECT org_id, min(CAST(id AS text)) AS first_id, count(*) AS times
     FROM holdfast.delivery
@@ -20,7 +20,7 @@ FROM (
                    THEN 'it is sent without a send time'
                WHEN delivery.state = 'sent' AND delivery.notification_id IS NULL
                     AND delivery.confirmed_by IS NULL
-                   THEN 'it is sent, without an id and without anybody who says so'
+                   THEN 'it is sent without a provider id or a confirmation'
                WHEN delivery.state <> 'sent' AND delivery.notified_at IS NOT NULL
                    THEN 'it is ' || delivery.state || ', and marked as sent'
            END AS detail
@@ -36,8 +36,8 @@ SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
                                AND attempt.delivery_id = delivery.id
                                AND attempt.began_at >= delivery.created_at
                                AND attempt.began_at <= delivery.notified_at)
-            THEN 'it is marked, and no try stands before the mark'
-            ELSE 'it is marked, and its channel accepted no try' END AS detail
+            THEN 'it is marked sent without an attempt'
+            ELSE 'it is marked sent without an accepted attempt' END AS detail
 FROM holdfast.delivery AS delivery
 WHERE delivery.notified_at IS NOT NULL AND delivery.confirmed_by IS NULL
   AND delivery.proof <> 'seen'
@@ -70,7 +70,7 @@ FROM (
 
 -- find_altered :many — I16, crosses tenants: different contents under one token
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
-       'its tries did not all send the same' AS detail
+       'its attempts sent different content' AS detail
 FROM holdfast.delivery AS delivery
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
   AND EXISTS (SELECT 1 FROM holdfast.delivery_attempt AS attempt
@@ -132,7 +132,7 @@ HAVING count(DISTINCT told.provider_id) > 1;
 
 -- find_unproven :many — I20, crosses tenants: failed deliveries without a conclusive rejection or lookup
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
-       'it failed, and neither a refusal nor a look at its channel says so' AS detail
+       'it failed without a rejection or a lookup' AS detail
 FROM holdfast.delivery AS delivery
 WHERE delivery.state = 'failed'
   AND (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
@@ -150,15 +150,15 @@ FROM (
     SELECT attempt.org_id, 'delivery:' || CAST(attempt.delivery_id AS text) AS subject,
            CASE
                WHEN attempt.number > 1 AND attempt.reason = 'first'
-                   THEN 'try ' || CAST(attempt.number AS text) || ' was made as the first'
+                   THEN 'attempt ' || CAST(attempt.number AS text) || ' has the reason first'
                WHEN attempt.reason = 'proven_not_taken'
                     AND coalesce(before.outcome, before.phase, '')
                         NOT IN ('rejected', 'channel_refused', 'throttled', 'before_commit')
-                   THEN 'try ' || CAST(attempt.number AS text)
-                        || ' says that the one before was refused, and it was not'
+                   THEN 'attempt ' || CAST(attempt.number AS text)
+                        || ' has the reason proven_not_taken, but the previous attempt was not rejected'
                WHEN attempt.reason = 'idempotent_window' AND before.body_hash <> attempt.body_hash
-                   THEN 'try ' || CAST(attempt.number AS text)
-                        || ' relies on one token, and sent something else'
+                   THEN 'attempt ' || CAST(attempt.number AS text)
+                        || ' has the reason idempotent_window, but another content'
                WHEN attempt.reason = 'looked_up_not_found' AND NOT EXISTS (
                         SELECT 1 FROM holdfast.delivery_evidence AS evidence
                         WHERE evidence.org_id = attempt.org_id
@@ -166,15 +166,15 @@ FROM (
                           AND evidence.verdict = 'not_found'
                           AND evidence.after_attempt >= attempt.number - 1
                           AND evidence.at <= attempt.began_at)
-                   THEN 'try ' || CAST(attempt.number AS text)
-                        || ' says that the channel does not have it, and it was not asked'
+                   THEN 'attempt ' || CAST(attempt.number AS text)
+                        || ' has the reason looked_up_not_found without a lookup'
                WHEN attempt.reason = 'operator_resend' AND NOT EXISTS (
                         SELECT 1 FROM holdfast.delivery_evidence AS evidence
                         WHERE evidence.org_id = attempt.org_id
                           AND evidence.delivery_id = attempt.delivery_id
                           AND evidence.source = 'operator' AND evidence.verdict = 'resend'
                           AND evidence.after_attempt >= attempt.number - 1)
-                   THEN 'try ' || CAST(attempt.number AS text)
+                   THEN 'attempt ' || CAST(attempt.number AS text)
                         || ' names an operator action that was not recorded'
            END AS detail
     FROM holdfast.delivery_attempt AS attempt
@@ -187,8 +187,8 @@ WHERE found.detail IS NOT NULL;
 
 -- find_miscounted :many — I21, crosses tenants: deliveries whose attempts are not all recorded
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
-       'it was tried ' || CAST(delivery.attempts AS text) || ' times, and '
-           || CAST(coalesce(tries.held, 0) AS text) || ' tries are on record' AS detail
+       'it counts ' || CAST(delivery.attempts AS text) || ' attempts, and '
+           || CAST(coalesce(tries.held, 0) AS text) || ' are recorded' AS detail
 FROM holdfast.delivery AS delivery
 LEFT JOIN (SELECT org_id, delivery_id, count(*) AS held
            FROM holdfast.delivery_attempt

@@ -45,7 +45,7 @@ def _problems(
                 yield f"something shaped like a secret at {harmless(place, 100)}"
         for number, forms in enumerate(canaries, 1):
             if any(form in text for form in forms):
-                yield f"canary {number} of those that were asked for"
+                yield f"canary {number}"
 
 
 def forms_of(canary: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@
 
 -- find_vanished :many — I42, crosses tenants: enqueued jobs that are in no table and were not pruned
 SELECT event.org_id, 'job:' || CAST(event.job_id AS text) AS subject,
-       'it was enqueued, is in no table, and was not pruned' AS detail
+       'it was enqueued, but is neither stored nor recorded as pruned' AS detail
 FROM holdfast.job_event AS event
 WHERE event.name = 'job.enqueued' AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.job AS job
@@ -63,7 +63,7 @@ FROM (
                      OR job.last_error_at IS NOT NULL OR job.finished_at IS NOT NULL
                      OR job.error_class IS NOT NULL OR job.result IS NOT NULL
                      OR job.last_error IS NOT NULL)
-            THEN 'it has changed since it was enqueued, and no event says so'
+            THEN 'it has changed since it was enqueued, without an event'
         WHEN job.finished_at <> job.updated_at THEN 'it was changed after its end'
         WHEN job.not_before_at IS NOT NULL
                 AND {stamp(job.not_before_at)}
@@ -73,17 +73,17 @@ FROM (
         WHEN job.not_before_at IS NULL
                 AND CAST({field(event.detail, not_before_at)} AS {instant})
                     > CAST(:due AS {instant})
-            THEN 'it is not deferred, and event ' || CAST(event.id AS text) || ' says it is'
+            THEN 'it is not deferred, but event ' || CAST(event.id AS text) || ' says it is'
         WHEN job.state <> 'failed' AND job.queue <> job.origin_queue
                 AND (job.not_before_at IS NULL OR NOT EXISTS (
                     SELECT 1 FROM holdfast.job_event AS first
                     WHERE first.job_id = job.id AND first.org_id = job.org_id
                       AND first.name = 'job.enqueued'
                       AND {field(first.detail, queue)} = job.queue))
-            THEN 'it is on ' || job.queue || ', where no event put it'
+            THEN 'it is on ' || job.queue || ', but no event moved it there'
         WHEN event.name = 'job.enqueued' AND job.not_before_at IS NOT NULL
                 AND job.queue <> coalesce({field(event.detail, queue)}, '')
-            THEN 'it is on ' || job.queue || ', and its enqueue put it elsewhere'
+            THEN 'it is on ' || job.queue || ', but was enqueued to another queue'
         END AS detail
     FROM holdfast.job_record AS job
     CROSS JOIN holdfast.job_event AS event
@@ -103,7 +103,7 @@ WHERE found.detail IS NOT NULL;
 -- find_changed_claims :many — I44, crosses tenants: claims that differ from their event
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        CASE WHEN job.lease_expires_at > CAST(:longest AS {instant})
-            THEN 'its lease ends later than any lease may'
+            THEN 'its lease is longer than the maximum'
             ELSE 'it is claimed by another worker or at another time than event '
                  || CAST(event.id AS text) || ' says' END AS detail
 FROM holdfast.job AS job
@@ -155,7 +155,7 @@ WHERE found.digest IS DISTINCT FROM found.told;
 -- find_invented_stages :many — I45, crosses tenants: finished stages without an event
 -- A replay begins with stages that the previous job finished.
 SELECT stage.org_id, 'job:' || CAST(stage.job_id AS text) AS subject,
-       'stage ' || stage.stage || ' has finished, and no event says so' AS detail
+       'stage ' || stage.stage || ' is finished without an event' AS detail
 FROM (
     SELECT org_id, job_id, stage, finished_at FROM holdfast.job_stage
     UNION ALL
@@ -171,7 +171,7 @@ WHERE stage.finished_at IS NOT NULL AND job.replay_of IS NULL
 
 -- find_changed_takeovers :many — I45, crosses tenants: stages of a replay that differ from those that it began with
 SELECT found.org_id, 'job:' || CAST(found.replay_id AS text) AS subject,
-       'the stages that it took over are not those that event ' || CAST(found.id AS text)
+       'its copied stages are not those that event ' || CAST(found.id AS text)
            || ' recorded' AS detail
 FROM (
     SELECT replay.org_id, replay.id AS replay_id, event.id,
@@ -236,8 +236,8 @@ SELECT 'schedule:' || name FROM holdfast.schedule;
 
 -- find_changed_pauses :many — I49, crosses tenants: queues and schedules whose pause differs from their last event
 SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id, found.subject,
-       CASE WHEN found.paused_at IS NULL THEN 'it is not paused, and its last event says that it is'
-            ELSE 'it is paused, and no event says so' END AS detail
+       CASE WHEN found.paused_at IS NULL THEN 'it is not paused, but its last event is a pause'
+            ELSE 'it is paused without an event' END AS detail
 FROM (
     SELECT subjects.subject,
            CASE WHEN substr(subjects.subject, 1, 6) = 'queue:'
@@ -276,7 +276,7 @@ WHERE schedule.cron IS DISTINCT FROM {field(event.detail, cron)}
 
 -- find_changed_deliveries :many — I49, crosses tenants: deliveries that differ from their recorded content
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
-       'what it tells to whom is not what event ' || CAST(event.id AS text) || ' recorded' AS detail
+       'its content or recipient is not what event ' || CAST(event.id AS text) || ' recorded' AS detail
 FROM holdfast.delivery AS delivery
 CROSS JOIN holdfast.job_event AS event
 WHERE event.job_id = delivery.id AND event.org_id = delivery.org_id
@@ -320,7 +320,7 @@ WHERE found.state <> CASE found.told
 
 -- find_vanished_deliveries :many — I49, crosses tenants: intended deliveries that are not stored and were not removed
 SELECT event.org_id, 'delivery:' || CAST(event.job_id AS text) AS subject,
-       'it was intended, is not stored, and no event says that it was removed' AS detail
+       'it was intended, but is neither stored nor recorded as removed' AS detail
 FROM holdfast.job_event AS event
 WHERE event.name = 'delivery.intended'
   AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
@@ -332,7 +332,7 @@ WHERE event.name = 'delivery.intended'
 
 -- find_unrecorded_deliveries :many — I49, crosses tenants: deliveries without an event
 SELECT delivery.org_id, 'delivery:' || CAST(delivery.id AS text) AS subject,
-       'no event says that it was intended' AS detail
+       'it has no event of its intent' AS detail
 FROM holdfast.delivery AS delivery
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR delivery.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event

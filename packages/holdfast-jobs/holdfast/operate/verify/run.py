@@ -92,7 +92,7 @@ def verify(
         context.refuse(Action.VERIFY, error, org_id=None, subject=SUBJECT)
     checks = pick_checks(only, checks_of(context))
     if any(len(canary) < SHORTEST_CANARY for canary in canaries):
-        raise ConfigError(f"A canary has at least {SHORTEST_CANARY} characters; else it is a word.")
+        raise ConfigError(f"A canary must have at least {SHORTEST_CANARY} characters.")
     return verify_with(checks, context, shown=shown, org_id=tenant, canaries=canaries)
 
 
@@ -170,7 +170,7 @@ def _make(check: Check, context: VerifyContext, tables: Collection[str], shown: 
         # runs all checks again.
         tx.affected(SQL.return_to_mark)
         # Without the message: it may contain stored data.
-        why = f"the check could not be made: {type(exc).__name__}"
+        why = f"the check failed: {type(exc).__name__}"
         return Finding(check.id, check.name, Status.BROKEN, why=why)
     finally:
         tx.affected(SQL.drop_mark)
@@ -178,12 +178,12 @@ def _make(check: Check, context: VerifyContext, tables: Collection[str], shown: 
 
 def _why_not(check: Check, context: VerifyContext, tables: Collection[str]) -> str | None:
     if check.find is None:
-        return f"there are no {' and '.join(check.needs)} here yet"
+        return f"this database has no {' and '.join(check.needs)}"
     missing = [table for table in check.needs if table not in tables]
     if missing:
         return f"there is no table {', '.join(missing)}"
     if check.is_of_store and context.org_id is not None:
-        return "it concerns the whole store, and one tenant was asked for"
+        return "it covers the whole database, not a single tenant"
     return None
 
 

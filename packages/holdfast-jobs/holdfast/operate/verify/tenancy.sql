@@ -3,7 +3,7 @@
 
 -- find_foreign_events :many — I29, crosses tenants: events of a job under another tenant
 SELECT event.org_id, 'event:' || CAST(event.id AS text) AS subject,
-       'it tells of job ' || CAST(event.job_id AS text) || ', which is another tenant''s' AS detail
+       'it refers to job ' || CAST(event.job_id AS text) || ' of another tenant' AS detail
 FROM holdfast.job_event AS event
 CROSS JOIN holdfast.job_event AS made
 WHERE made.job_id = event.job_id AND made.name = 'job.enqueued' AND made.org_id <> event.org_id
@@ -18,7 +18,7 @@ WHERE made.job_id = job.id AND made.name = 'job.enqueued' AND made.org_id <> job
   AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
 
 -- find_foreign_parts :many — I29, crosses tenants: rows that name a job of another tenant
-SELECT part.org_id, part.subject, 'it names a job that is another tenant''s' AS detail
+SELECT part.org_id, part.subject, 'it refers to a job of another tenant' AS detail
 FROM (
     SELECT org_id, job_id, 'stage:' || CAST(job_id AS text) || ':' || stage AS subject
     FROM holdfast.job_stage
@@ -60,7 +60,7 @@ WHERE made.job_id = part.job_id AND made.name = 'job.enqueued' AND made.org_id <
   AND (CAST(:org_id AS {uuid}) IS NULL OR part.org_id = :org_id)
 UNION ALL
 SELECT note.org_id, 'audit_note:' || CAST(note.event_id AS text),
-       'it is about an event that is another tenant''s'
+       'it refers to an event of another tenant'
 FROM holdfast.audit_note AS note
 CROSS JOIN holdfast.job_event AS event
 WHERE event.id = note.event_id AND event.org_id <> note.org_id

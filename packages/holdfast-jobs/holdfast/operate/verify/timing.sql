@@ -12,7 +12,7 @@ FROM (
 ) AS found
 UNION ALL
 SELECT found.org_id, 'job:' || found.job_id,
-       'it stands for ' || CAST(found.times AS text) || ' ticks'
+       'it is recorded for ' || CAST(found.times AS text) || ' ticks'
 FROM (
     SELECT min(CAST(org_id AS text)) AS org_id, CAST(job_id AS text) AS job_id, count(*) AS times
     FROM holdfast.schedule_tick
@@ -24,8 +24,8 @@ FROM (
 -- find_idle :many — I35, crosses tenants: ticks without a result and without a reason
 SELECT tick.org_id, 'tick:' || tick.schedule AS subject,
        CASE WHEN tick.outcome = 'enqueued' THEN 'its job was never enqueued'
-            WHEN tick.outcome = 'taken' THEN 'it was taken, and nothing became of it'
-            ELSE 'it is ' || tick.outcome || ' and does not say why' END AS detail
+            WHEN tick.outcome = 'taken' THEN 'it was claimed without an outcome'
+            ELSE 'it is ' || tick.outcome || ' without a reason' END AS detail
 FROM holdfast.schedule_tick AS tick
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR tick.org_id = :org_id)
   AND ((tick.outcome = 'enqueued'
@@ -38,7 +38,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR tick.org_id = :org_id)
                            WHERE run.tick = tick.fire_at)));
 
 -- find_runless :many — I35, crosses tenants: ticks whose run is not in the run log
-SELECT tick.org_id, 'tick:' || tick.schedule AS subject, 'its run is not in the ledger' AS detail
+SELECT tick.org_id, 'tick:' || tick.schedule AS subject, 'its run is not in the run log' AS detail
 FROM holdfast.schedule_tick AS tick
 WHERE tick.run_id IS NOT NULL AND tick.recorded_at > CAST(:kept_since AS {instant})
   AND (CAST(:org_id AS {uuid}) IS NULL OR tick.org_id = :org_id)
@@ -53,7 +53,7 @@ SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
             WHEN job.first_failed_at > CAST(:ahead AS {instant}) THEN 'first_failed_at'
             WHEN job.last_error_at > CAST(:ahead AS {instant}) THEN 'last_error_at'
             WHEN job.cancel_requested_at > CAST(:ahead AS {instant}) THEN 'cancel_requested_at'
-            ELSE 'key_last_seen_at' END || ' is ahead of the clock' AS detail
+            ELSE 'key_last_seen_at' END || ' is in the future' AS detail
 FROM holdfast.job_record AS job
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND (job.created_at > CAST(:ahead AS {instant}) OR job.updated_at > CAST(:ahead AS {instant})
@@ -64,12 +64,12 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
        OR job.cancel_requested_at > CAST(:ahead AS {instant})
        OR job.key_last_seen_at > CAST(:ahead AS {instant}))
 UNION ALL
-SELECT org_id, 'event:' || CAST(id AS text), 'at is ahead of the clock'
+SELECT org_id, 'event:' || CAST(id AS text), 'at is in the future'
 FROM holdfast.job_event
 WHERE at > CAST(:ahead AS {instant}) AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);
 
 -- find_ahead_beside :many — I36, crosses tenants: other rows with a timestamp in the future
-SELECT found.org_id, found.subject, 'an instant of it is ahead of the clock' AS detail
+SELECT found.org_id, found.subject, 'one of its timestamps is in the future' AS detail
 FROM (
     SELECT org_id, 'stage:' || CAST(job_id AS text) || ':' || stage AS subject, updated_at AS one,
            finished_at AS other

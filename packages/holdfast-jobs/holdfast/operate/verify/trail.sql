@@ -3,7 +3,7 @@
 
 -- find_incomplete :many — I33, crosses tenants: events without a required column
 SELECT org_id, 'event:' || CAST(id AS text) AS subject,
-       'it does not say what happened, because of what, or in which attempt' AS detail
+       'the event has no name, job type, request id or attempt' AS detail
 FROM holdfast.job_event
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (trim(name) = '' OR trim(job_type) = '' OR trim(request_id) = ''
@@ -11,7 +11,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
 
 -- find_out_of_order :many — I33, crosses tenants: events that are older than earlier ones
 SELECT told.org_id, 'event:' || CAST(told.id AS text) AS subject,
-       'it is older than an event that was written before it' AS detail
+       'it is older than an event with a lower number' AS detail
 FROM (
     SELECT id, org_id, at, max(at) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS newest
     FROM holdfast.job_event
@@ -22,14 +22,14 @@ WHERE told.at < told.newest
 
 -- find_unattributed :many — I34, crosses tenants: events without an actor
 SELECT org_id, 'event:' || CAST(id AS text) AS subject,
-       'it does not say who did it' AS detail
+       'the event has no actor' AS detail
 FROM holdfast.job_event
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (trim(actor_id) = '' OR actor_type NOT IN ('user', 'system', 'api_key'));
 
 -- find_roles :many — I34, crosses tenants: actions with an insufficient role, or without one
 SELECT told.org_id, 'event:' || CAST(told.id AS text) AS subject,
-       'it says ' || told.name || ' as ' || coalesce(told.role, 'no role') AS detail
+       'it records ' || told.name || ' by ' || coalesce(told.role, 'no role') AS detail
 FROM (
     SELECT id, org_id, name, {field(detail, role)} AS role
     FROM holdfast.job_event

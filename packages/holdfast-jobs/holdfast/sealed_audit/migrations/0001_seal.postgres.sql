@@ -1,5 +1,5 @@
 CREATE TRIGGER audit_seal_never_truncated BEFORE TRUNCATE ON holdfast.audit_seal
-    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('a seal never leaves');
+    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('seals cannot be deleted');
 
 ALTER TABLE holdfast.audit_seal ENABLE ROW LEVEL SECURITY;
 ALTER TABLE holdfast.audit_seal FORCE ROW LEVEL SECURITY;

@@ -17,9 +17,9 @@ CREATE TABLE holdfast.audit_seal (
 CREATE INDEX audit_seal_of_event ON holdfast.audit_seal (org_id, last_event_id);
 
 {refuse audit_seal_never_changes BEFORE UPDATE ON holdfast.audit_seal
-WHEN TRUE SAYING 'a seal never changes'};
+WHEN TRUE SAYING 'seals are immutable'};
 {refuse audit_seal_never_leaves BEFORE DELETE ON holdfast.audit_seal
-WHEN TRUE SAYING 'a seal never leaves'};
+WHEN TRUE SAYING 'seals cannot be deleted'};
 
 -- The position of sealing, and the limit for the next round, once the transactions of its time have
 -- ended.

@@ -34,7 +34,7 @@ BEGIN
         END IF;
     END LOOP;
 EXCEPTION WHEN insufficient_privilege THEN
-    RAISE EXCEPTION 'The roles holdfast_engine and holdfast_tenant are not ready, and % may not make them so.', current_user
+    RAISE EXCEPTION 'The roles holdfast_engine and holdfast_tenant are missing or incomplete, and % may not create them.', current_user
         USING HINT = format(
             'As an administrator: CREATE ROLE holdfast_engine NOLOGIN; CREATE ROLE holdfast_tenant NOLOGIN;'
             ' GRANT holdfast_tenant TO holdfast_engine; GRANT holdfast_engine TO %I;', current_user);

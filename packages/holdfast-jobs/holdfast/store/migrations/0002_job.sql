@@ -89,18 +89,18 @@ CREATE INDEX job_finished ON holdfast.job (finished_at) WHERE finished_at IS NOT
 
 {refuse job_begins_queued BEFORE INSERT ON holdfast.job
 WHEN NEW.state <> 'queued' OR NEW.attempt_count <> 0 OR NEW.lease_token <> 0
-SAYING 'a job begins queued, with no attempt and no lease'};
+SAYING 'a job must be inserted queued, without attempts and without a lease'};
 
 -- Immutable columns are checked once, here: a CHECK would run again at every update, and would
 -- fetch a large payload from its TOAST table.
 {refuse job_payload_is_object BEFORE INSERT ON holdfast.job
 WHEN NOT {object(NEW.payload)}
-SAYING 'the payload is a JSON object'};
+SAYING 'the payload must be a JSON object'};
 
 {refuse job_key_names_its_tenant BEFORE INSERT ON holdfast.job
 WHEN substr(NEW.idempotency_key, 1, length(NEW.job_type) + 38)
     <> NEW.job_type || ':' || CAST(NEW.org_id AS text) || ':'
-SAYING 'an idempotency key begins with the job type and the tenant it belongs to'};
+SAYING 'an idempotency key must start with the job type and the tenant'};
 
 {refuse job_edge BEFORE UPDATE OF state ON holdfast.job
 WHEN OLD.state <> NEW.state AND NOT (
@@ -109,7 +109,7 @@ WHEN OLD.state <> NEW.state AND NOT (
         AND NEW.state IN ('queued', 'batch_submitted', 'completed', 'failed', 'canceled'))
     OR (OLD.state = 'batch_submitted'
         AND NEW.state IN ('queued', 'completed', 'failed', 'canceled')))
-SAYING 'no such edge in the way of a job; completed, failed and canceled are never left'};
+SAYING 'invalid state transition of a job; completed, failed and canceled are final'};
 
 {refuse job_ended BEFORE UPDATE OF stage, attempt_count, max_attempts, last_error, last_error_at,
     error_class, result, finished_at, queue, not_before_at, first_failed_at, provider_batch_id,
@@ -125,7 +125,7 @@ SAYING 'each claim raises the lease token by one, and nothing else changes it'};
 {refuse job_attempts BEFORE UPDATE OF attempt_count, stage ON holdfast.job
 WHEN NOT (NEW.attempt_count - OLD.attempt_count IN (0, 1)
     OR (NEW.attempt_count = 0 AND NEW.stage <> OLD.stage))
-SAYING 'attempts are charged one at a time and start over only with the next stage'};
+SAYING 'attempt_count grows by one and resets only at the next stage'};
 
 {refuse job_write_once BEFORE UPDATE OF id, org_id, project_id, job_type, category, actor_type,
     actor_id, request_id, correlation_id, idempotency_key, payload, payload_hash, unit_key,
@@ -142,12 +142,12 @@ WHEN NEW.id <> OLD.id OR NEW.org_id <> OLD.org_id OR NEW.job_type <> OLD.job_typ
     OR NEW.routing_decision IS DISTINCT FROM OLD.routing_decision
     OR NEW.replay_of IS DISTINCT FROM OLD.replay_of
     OR NEW.origin_queue <> OLD.origin_queue OR NEW.created_at <> OLD.created_at
-SAYING 'what an enqueue wrote never changes'};
+SAYING 'the columns that enqueue writes are immutable'};
 
 {refuse job_batch_write_once BEFORE UPDATE OF provider_batch_id ON holdfast.job
 WHEN OLD.provider_batch_id IS NOT NULL
     AND NEW.provider_batch_id IS DISTINCT FROM OLD.provider_batch_id
-SAYING 'the first provider batch of a job is kept for ever'};
+SAYING 'the first provider batch of a job is immutable'};
 
 {refuse job_leaves_only_when_ended BEFORE DELETE ON holdfast.job
 WHEN OLD.finished_at IS NULL
@@ -182,7 +182,7 @@ CREATE TABLE holdfast.job_stage (
 
 {refuse job_stage_output_write_once BEFORE UPDATE ON holdfast.job_stage
 WHEN OLD.finished_at IS NOT NULL
-SAYING 'the result of a finished stage never changes'};
+SAYING 'the result of a finished stage is immutable'};
 
 CREATE TABLE holdfast.dead_letter (
     org_id {uuid} NOT NULL,

@@ -9,11 +9,11 @@ UPDATE holdfast.job SET turn = id;
 
 {refuse job_has_its_turn BEFORE INSERT ON holdfast.job
 WHEN NEW.turn IS NULL
-SAYING 'a job has its turn from the start'};
+SAYING 'a job must be inserted with its queue position'};
 
 {refuse job_lane_write_once BEFORE UPDATE OF turn, limit_key ON holdfast.job
 WHEN NEW.turn IS DISTINCT FROM OLD.turn OR NEW.limit_key <> OLD.limit_key
-SAYING 'a job stays in its lane and keeps its turn'};
+SAYING 'the queue position and the limit key of a job are immutable'};
 
 -- The backlogs hold only jobs that can be claimed at once, so a claim does not scan deferred jobs.
 -- A deferred job is promoted when it is due.

@@ -67,7 +67,7 @@ CREATE INDEX job_history_of_kind ON holdfast.job_history (category, job_type, st
     first_failed_at, last_error, last_error_at, error_class, result, updated_at, finished_at,
     key_expires_at, turn, limit_key ON holdfast.job_history
 WHEN TRUE
-SAYING 'history never changes; only the last request for a key is noted'};
+SAYING 'history is immutable; only the last request for a key is updated'};
 
 CREATE TABLE holdfast.job_stage_history (
     org_id {uuid} NOT NULL,
@@ -84,7 +84,7 @@ CREATE TABLE holdfast.job_stage_history (
 );
 {refuse job_stage_history_never_changes BEFORE UPDATE ON holdfast.job_stage_history
 WHEN TRUE
-SAYING 'history never changes'};
+SAYING 'history is immutable'};
 
 -- Operators work on dead letters, so failed jobs stay in the job table until they are pruned. Each
 -- ended job is in one of these two indexes: an archive pass does not scan failed jobs.

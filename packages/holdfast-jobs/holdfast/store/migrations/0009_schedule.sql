@@ -37,7 +37,7 @@ CREATE INDEX schedule_due ON holdfast.schedule (next_fire_at) WHERE paused_at IS
 
 {refuse schedule_never_ticks_back BEFORE UPDATE OF ticked_to ON holdfast.schedule
 WHEN NEW.ticked_to < OLD.ticked_to
-SAYING 'a schedule goes forward only; a tick that was dealt with is not dealt with again'};
+SAYING 'a schedule cannot move back to ticks that it has already processed'};
 
 -- One row per tick: the key prevents a second firing. Consecutive missed ticks share one row, under
 -- the first of them. No foreign key: ticks outlive their schedule.
@@ -63,7 +63,7 @@ CREATE INDEX schedule_tick_held ON holdfast.schedule_tick (schedule) WHERE outco
 
 {refuse schedule_tick_ended BEFORE UPDATE ON holdfast.schedule_tick
 WHEN OLD.outcome NOT IN ('taken', 'held')
-SAYING 'what became of a tick is recorded once'};
+SAYING 'the outcome of a tick is recorded once'};
 
 -- Ticks whose run has not begun; maintenance looks for abandoned ones.
 CREATE INDEX schedule_tick_taken ON holdfast.schedule_tick (recorded_at) WHERE outcome = 'taken';

@@ -51,4 +51,4 @@ CREATE INDEX worker_run_ended ON holdfast.worker_run (finished_at) WHERE finishe
 
 {refuse worker_run_closed BEFORE UPDATE ON holdfast.worker_run
 WHEN OLD.finished_at IS NOT NULL
-SAYING 'a run that has ended never changes'};
+SAYING 'a finished run is immutable'};

@@ -33,7 +33,7 @@ BEGIN
         END;
     END LOOP;
 EXCEPTION WHEN insufficient_privilege THEN
-    RAISE EXCEPTION 'The roles holdfast_auditor and holdfast_handler are not ready, and % may not make them so.', current_user
+    RAISE EXCEPTION 'The roles holdfast_auditor and holdfast_handler are missing or incomplete, and % may not create them.', current_user
         USING HINT = 'As an administrator: ' || array_to_string(missing, ' ');
 END $$;
 
@@ -87,7 +87,7 @@ BEGIN
         SELECT FROM holdfast.job_event AS event
         WHERE event.id = NEW.event_id AND event.org_id = NEW.org_id
     ) THEN
-        RAISE EXCEPTION USING MESSAGE = 'a note is about an event of its own tenant',
+        RAISE EXCEPTION USING MESSAGE = 'a note must refer to an event of its tenant',
             ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
     END IF;
     RETURN NEW;
@@ -468,7 +468,7 @@ BEGIN
         not_before_at timestamptz)
       ON frame.frame = job.frame;
     IF coalesce(cardinality(requests), 0) <> json_array_length(jobs) THEN
-        RAISE EXCEPTION 'frame: each job names one frame'
+        RAISE EXCEPTION 'frame: each job must reference one set of shared columns'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF NOT is_engine THEN
@@ -583,7 +583,7 @@ BEGIN
         RAISE EXCEPTION 'queue % is full; try again later', request.queue
             USING ERRCODE = 'configuration_limit_exceeded';
     ELSIF answer = 'busy' THEN
-        RAISE EXCEPTION 'the original of a duplicate job has just left; try again'
+        RAISE EXCEPTION 'the original of a duplicate job was pruned concurrently; try again'
             USING ERRCODE = 'serialization_failure';
     END IF;
 END $$;

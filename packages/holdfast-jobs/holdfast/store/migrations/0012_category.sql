@@ -27,11 +27,11 @@ INSERT INTO holdfast.category (name, queue, max_attempts, longest_ms, key_ttl_ms
 {refuse category_built_in_stays BEFORE UPDATE ON holdfast.category
 WHEN OLD.name IN ('general', 'notification', 'audit_enrichment', 'planning', 'export', 'import',
     'maintenance')
-SAYING 'the built-in categories are the contract; declare one of your own'};
+SAYING 'built-in categories cannot be changed; declare your own'};
 
 {refuse category_never_leaves BEFORE DELETE ON holdfast.category
 WHEN TRUE
-SAYING 'jobs of a category may still need the time of their keys'};
+SAYING 'a category cannot be deleted; its jobs need its key retention'};
 
 -- Additions of audit enrichment to an event: a readable difference, a name for an id. The event
 -- itself never changes. One note per name, job and event, so that a repeated job adds nothing.
@@ -81,4 +81,4 @@ CREATE TABLE holdfast.execution_unit (
 );
 
 {refuse execution_unit_never_changes BEFORE UPDATE ON holdfast.execution_unit
-WHEN TRUE SAYING 'an execution unit keeps its job'};
+WHEN TRUE SAYING 'the job of an execution unit is immutable'};

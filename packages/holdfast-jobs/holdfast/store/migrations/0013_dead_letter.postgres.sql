@@ -32,9 +32,9 @@ BEGIN
     RETURN OLD;
 END $$;
 CREATE TRIGGER dead_letter_replay_never_leaves BEFORE DELETE ON holdfast.dead_letter_replay
-    FOR EACH ROW EXECUTE FUNCTION holdfast.refuse_early_leave('a replay leaves with its dead letter');
+    FOR EACH ROW EXECUTE FUNCTION holdfast.refuse_early_leave('a replay is deleted only with its dead letter');
 CREATE TRIGGER dead_letter_note_never_leaves BEFORE DELETE ON holdfast.dead_letter_note
-    FOR EACH ROW EXECUTE FUNCTION holdfast.refuse_early_leave('a note leaves with its dead letter');
+    FOR EACH ROW EXECUTE FUNCTION holdfast.refuse_early_leave('a note is deleted only with its dead letter');
 
 -- The function of 0008, replaced: a replay has the unit of its original.
 CREATE OR REPLACE FUNCTION holdfast.refuse_archived() RETURNS trigger LANGUAGE plpgsql
@@ -130,7 +130,7 @@ CREATE FUNCTION holdfast.keep_execution_unit() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF EXISTS (SELECT FROM holdfast.job_event AS event WHERE event.job_id = OLD.job_id) THEN
-        RAISE EXCEPTION USING MESSAGE = 'the unit of a job that was enqueued never leaves',
+        RAISE EXCEPTION USING MESSAGE = 'the execution unit of an enqueued job cannot be deleted',
             ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
     END IF;
     RETURN OLD;

@@ -52,7 +52,7 @@ CREATE INDEX job_failed_replay ON holdfast.job (category, job_type, finished_at)
 
 {refuse dead_letter_begins_open BEFORE INSERT ON holdfast.dead_letter
 WHEN NEW.state <> 'open' OR NEW.version <> 1 OR NEW.replay_count <> 0
-SAYING 'a dead letter begins open, with no replay'};
+SAYING 'a dead letter must be inserted open and without replays'};
 
 {refuse dead_letter_edge BEFORE UPDATE OF state ON holdfast.dead_letter
 WHEN OLD.state <> NEW.state AND NOT (
@@ -63,11 +63,11 @@ WHEN OLD.state <> NEW.state AND NOT (
     OR (OLD.state = 'replaying' AND NEW.state IN ('replayed', 'open'))
     OR (OLD.state = 'replayed' AND NEW.state = 'resolved')
     OR (OLD.state <> 'replaying' AND NEW.state IN ('discarded', 'fixed_forward')))
-SAYING 'no such edge in the way of a dead letter'};
+SAYING 'invalid state transition of a dead letter'};
 
 {refuse dead_letter_ended BEFORE UPDATE ON holdfast.dead_letter
 WHEN OLD.ended_at IS NOT NULL
-SAYING 'the dead letter has ended; what became of it is recorded once'};
+SAYING 'the dead letter is closed; its outcome is final'};
 
 {refuse dead_letter_version BEFORE UPDATE ON holdfast.dead_letter
 WHEN NEW.version <> OLD.version + 1
@@ -77,7 +77,7 @@ SAYING 'each change of a dead letter raises its version by one'};
 WHEN NEW.org_id <> OLD.org_id OR NEW.job_id <> OLD.job_id OR NEW.job_type <> OLD.job_type
     OR NEW.queue <> OLD.queue OR NEW.first_failure_at <> OLD.first_failure_at
     OR NEW.created_at <> OLD.created_at
-SAYING 'whose dead letter it is never changes'};
+SAYING 'the job of a dead letter is immutable'};
 
 {refuse dead_letter_failure_stands BEFORE UPDATE OF stage, error_class, last_error, last_stack,
     sanitized_context, attempts, last_failure_at, failed_replay_id, escalated_at
@@ -89,16 +89,16 @@ WHEN NOT (OLD.state = 'replaying' AND NEW.state = 'open') AND (
     OR NEW.last_failure_at <> OLD.last_failure_at
     OR NEW.failed_replay_id IS DISTINCT FROM OLD.failed_replay_id
     OR NEW.escalated_at IS DISTINCT FROM OLD.escalated_at)
-SAYING 'only a replay that failed changes what a dead letter says of the failure'};
+SAYING 'the failure columns of a dead letter change only with a failed replay'};
 
 {refuse dead_letter_replays_counted BEFORE UPDATE OF state, replay_count ON holdfast.dead_letter
 WHEN NEW.replay_count <> OLD.replay_count
     + CASE WHEN OLD.state = 'validated' AND NEW.state = 'replaying' THEN 1 ELSE 0 END
-SAYING 'each replay is counted, and nothing else is'};
+SAYING 'replay_count grows by one with each replay'};
 
 {refuse dead_letter_leaves_only_when_ended BEFORE DELETE ON holdfast.dead_letter
 WHEN OLD.ended_at IS NULL
-SAYING 'a dead letter stays until somebody has ended it'};
+SAYING 'a dead letter cannot be deleted before it is closed'};
 
 -- One row per replay of an item. Its job may be archived and pruned: no foreign key.
 CREATE TABLE holdfast.dead_letter_replay (
@@ -135,7 +135,7 @@ CREATE UNIQUE INDEX dead_letter_replay_one_at_a_time ON holdfast.dead_letter_rep
 
 {refuse dead_letter_replay_ended BEFORE UPDATE ON holdfast.dead_letter_replay
 WHEN OLD.ended_at IS NOT NULL
-SAYING 'what became of a replay is recorded once'};
+SAYING 'the outcome of a replay is recorded once'};
 
 {refuse dead_letter_replay_write_once BEFORE UPDATE ON holdfast.dead_letter_replay
 WHEN NEW.org_id <> OLD.org_id OR NEW.job_id <> OLD.job_id OR NEW.number <> OLD.number
@@ -143,7 +143,7 @@ WHEN NEW.org_id <> OLD.org_id OR NEW.job_id <> OLD.job_id OR NEW.number <> OLD.n
     OR NEW.failed_stage <> OLD.failed_stage OR NEW.stage <> OLD.stage OR NEW.reason <> OLD.reason
     OR NEW.actor_type <> OLD.actor_type OR NEW.actor_id <> OLD.actor_id
     OR NEW.requested_at <> OLD.requested_at
-SAYING 'who asked for a replay, and why, never changes'};
+SAYING 'the actor and the reason of a replay are immutable'};
 
 -- Notes of operators about an item.
 CREATE TABLE holdfast.dead_letter_note (
@@ -161,7 +161,7 @@ CREATE TABLE holdfast.dead_letter_note (
 );
 
 {refuse dead_letter_note_never_changes BEFORE UPDATE ON holdfast.dead_letter_note
-WHEN TRUE SAYING 'a note is never changed; write another'};
+WHEN TRUE SAYING 'notes are immutable; add another note'};
 
 -- Why dead letters of a category are never replayed; NULL if they may be.
 ALTER TABLE holdfast.category ADD COLUMN replay_refusal text

@@ -3,13 +3,13 @@ CREATE TRIGGER dead_letter_replay_never_leaves BEFORE DELETE ON holdfast_dead_le
 WHEN EXISTS (SELECT 1 FROM holdfast_dead_letter
              WHERE org_id = OLD.org_id AND job_id = OLD.job_id)
 BEGIN
-    SELECT RAISE(ABORT, 'dead_letter_replay_never_leaves: a replay leaves with its dead letter');
+    SELECT RAISE(ABORT, 'dead_letter_replay_never_leaves: a replay is deleted only with its dead letter');
 END;
 CREATE TRIGGER dead_letter_note_never_leaves BEFORE DELETE ON holdfast_dead_letter_note
 WHEN EXISTS (SELECT 1 FROM holdfast_dead_letter
              WHERE org_id = OLD.org_id AND job_id = OLD.job_id)
 BEGIN
-    SELECT RAISE(ABORT, 'dead_letter_note_never_leaves: a note leaves with its dead letter');
+    SELECT RAISE(ABORT, 'dead_letter_note_never_leaves: a note is deleted only with its dead letter');
 END;
 
 -- A key or a unit is taken as long as its job is kept, in history too.
@@ -49,7 +49,7 @@ END;
 CREATE TRIGGER execution_unit_stays BEFORE DELETE ON holdfast_execution_unit
 WHEN EXISTS (SELECT 1 FROM holdfast_job_event AS event WHERE event.job_id = OLD.job_id)
 BEGIN
-    SELECT RAISE(ABORT, 'execution_unit_stays: the unit of a job that was enqueued never leaves');
+    SELECT RAISE(ABORT, 'execution_unit_stays: the execution unit of an enqueued job cannot be deleted');
 END;
 
 -- Refuses replays of job types that are never replayed: job_type_rule has the reason.
@@ -58,5 +58,5 @@ WHEN NEW.state = 'replaying' AND OLD.state <> 'replaying' AND EXISTS (
     SELECT 1 FROM holdfast_job_type_rule AS rule
     WHERE rule.job_type = NEW.job_type AND rule.replay_refusal IS NOT NULL)
 BEGIN
-    SELECT RAISE(ABORT, 'dead_letter_never_replayed: jobs of this type are never replayed; the table job_type_rule says why');
+    SELECT RAISE(ABORT, 'dead_letter_never_replayed: jobs of this type are never replayed; see the table job_type_rule');
 END;

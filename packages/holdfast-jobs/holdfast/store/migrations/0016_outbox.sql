@@ -124,7 +124,7 @@ CREATE INDEX delivery_held ON holdfast.delivery (updated_at) WHERE state = 'held
 
 {refuse delivery_begins_pending BEFORE INSERT ON holdfast.delivery
 WHEN NEW.state <> 'pending' OR NEW.attempts <> 0 OR NEW.fence <> 0
-SAYING 'a delivery begins pending, untried'};
+SAYING 'a delivery must be inserted pending and without attempts'};
 
 -- Only a reconciliation that found nothing at the channel leaves the state sent.
 {refuse delivery_edge BEFORE UPDATE OF state ON holdfast.delivery
@@ -135,7 +135,7 @@ WHEN OLD.state <> NEW.state AND NOT (
     OR (OLD.state = 'failed' AND NEW.state = 'dropped')
     OR (OLD.state = 'sent' AND NEW.state = 'pending' AND NEW.reconciled_at IS NOT NULL
         AND NEW.reconciled_at IS DISTINCT FROM OLD.reconciled_at))
-SAYING 'no such edge in the way of a delivery'};
+SAYING 'invalid state transition of a delivery'};
 
 {refuse delivery_write_once BEFORE UPDATE ON holdfast.delivery
 WHEN NEW.subject <> OLD.subject OR NEW.recipient <> OLD.recipient OR NEW.version <> OLD.version
@@ -147,24 +147,24 @@ WHEN NEW.subject <> OLD.subject OR NEW.recipient <> OLD.recipient OR NEW.version
     OR NEW.actor_type <> OLD.actor_type OR NEW.actor_id <> OLD.actor_id
     OR (NEW.content IS DISTINCT FROM OLD.content AND NEW.content IS NOT NULL)
     OR NEW.attempts < OLD.attempts OR NEW.fence < OLD.fence
-SAYING 'what is told to whom never changes'};
+SAYING 'the content and the recipient of a delivery are immutable'};
 
 -- A delivery is marked sent only after a recorded attempt, by an operator's statement, or because a
 -- lookup found it at the channel.
 {refuse delivery_sent_was_tried BEFORE UPDATE OF state ON holdfast.delivery
 WHEN NEW.state = 'sent' AND OLD.state <> 'sent' AND NEW.attempts = 0 AND NEW.confirmed_by IS NULL
     AND NEW.reconciled_at IS NULL
-SAYING 'a delivery is marked after it was sent, not before'};
+SAYING 'a delivery can be marked sent only after an attempt'};
 
 {refuse delivery_attempt_ends_once BEFORE UPDATE ON holdfast.delivery_attempt
 WHEN OLD.outcome IS NOT NULL OR NEW.reason <> OLD.reason OR NEW.began_at <> OLD.began_at
     OR NEW.fence <> OLD.fence OR NEW.body_hash <> OLD.body_hash OR NEW.worker_id <> OLD.worker_id
     OR (NEW.phase IS DISTINCT FROM OLD.phase
         AND NOT (OLD.phase = 'before_commit' AND NEW.phase = 'committed'))
-SAYING 'a try is written before it is made and ended once'};
+SAYING 'an attempt is recorded before it is made, and its outcome once'};
 
 {refuse delivery_evidence_never_changes BEFORE UPDATE ON holdfast.delivery_evidence
-WHEN TRUE SAYING 'what was said of a delivery never changes'};
+WHEN TRUE SAYING 'the evidence of a delivery is immutable'};
 
 -- Channels that reject requests (a wrong credential, a missing permission, a wrong address) or that
 -- are down or busy. Nothing is sent there until the pause is over or the channel's settings change;
@@ -201,4 +201,4 @@ VALUES (1, {only sqlite}lower(hex(randomblob(32))){end}
         CAST(gen_random_uuid() AS text) || CAST(gen_random_uuid() AS text), '-', ''){end});
 
 {refuse outbox_key_never_changes BEFORE UPDATE ON holdfast.outbox_key
-WHEN TRUE SAYING 'with another key every delivery would have another token'};
+WHEN TRUE SAYING 'the outbox key is immutable: delivery tokens depend on it'};

@@ -30,7 +30,7 @@ WHEN NEW.org_id <> OLD.org_id OR NEW.id <> OLD.id OR NEW.recipient <> OLD.recipi
     OR NEW.token <> OLD.token OR NEW.subject <> OLD.subject OR NEW.text <> OLD.text
     OR NEW.html IS DISTINCT FROM OLD.html OR NEW.data IS DISTINCT FROM OLD.data
     OR NEW.created_at <> OLD.created_at
-SAYING 'what somebody was told never changes'};
+SAYING 'in-app notifications are immutable'};
 
 -- Operators have only a delivery's id, and list the newest deliveries of every tenant.
 CREATE INDEX delivery_by_id ON holdfast.delivery (id);
