@@ -241,7 +241,7 @@ def test_letters_emoji_and_their_joiners_stay_as_they_are() -> None:
 
 
 def test_an_unknown_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'v9' does not exist\. There is: v1, v2"):
+    with pytest.raises(ConfigError, match=r"'v9' does not exist\. Known versions: v1, v2"):
         prompt_for(request(), "v9")
     with pytest.raises(ConfigError):
         prompt_for(request(), "../v1")

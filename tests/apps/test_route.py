@@ -169,8 +169,8 @@ def test_an_address_is_named_where_it_is_not_the_usual_one() -> None:
             (replace(LARGE, adapter_kind="carrier_pigeon"),),
             "route 1 cannot be used with provider 'openai'",
         ),
-        ((replace(LARGE, prompt_version="v9"),), "names prompt_version 'v9'; there is: v1"),
-        ((replace(LARGE, target_locales=("xq",)),), "names 'xq', which is no language"),
+        ((replace(LARGE, prompt_version="v9"),), "names prompt_version 'v9'; known: v1"),
+        ((replace(LARGE, target_locales=("xq",)),), "names 'xq', which is not a language"),
         ((LARGE, replace(SMALL, surfaces=("direct_message",))), "route 2 is never chosen: route 1"),
         ((LARGE, LARGE), "route 2 is never chosen"),
         ((replace(LARGE, target_locales=("es", "de")), replace(LARGE, target_locales=("de",))),
@@ -221,5 +221,5 @@ def test_the_classifier_has_a_route_of_its_own_or_none() -> None:
     assert (found.model, found.execution_mode) == ("tiny", ExecutionMode.ASYNC)
     assert routes(LARGE).classifier is None
     wrong = replace(tiny, adapter_kind="pigeon")
-    with pytest.raises(ConfigError, match="classifier_route cannot speak"):
+    with pytest.raises(ConfigError, match="classifier_route cannot be used"):
         Routes(Settings(rewrite=RewriteSettings(routes=(LARGE,), classifier_route=wrong)))

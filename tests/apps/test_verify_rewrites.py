@@ -62,7 +62,7 @@ PLANTED: list[tuple[str, str, str]] = [
     (
         "I41",
         "UPDATE holdfast.rewrite_request SET erased_at = {now} WHERE rewrite_request_id = :id",
-        "it says erased, and a text is left",
+        "it is marked erased, but a text is left",
     ),
     (
         "I40",

@@ -146,7 +146,7 @@ def test_all_that_is_wrong_with_a_request_is_said_at_once(shop: Holdfast) -> Non
 
 
 def test_a_length_that_is_a_bare_number_is_refused(shop: Holdfast) -> None:
-    with pytest.raises(InvalidArtifact, match="keep: must be a timedelta"):
+    with pytest.raises(InvalidArtifact, match="keep: must be a positive timedelta"):
         put(shop, keep=5)
 
 

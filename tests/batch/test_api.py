@@ -96,7 +96,7 @@ def test_what_is_no_such_class_is_refused_when_it_is_declared(given: Any, says: 
     [
         ({"route": "openai"}, "route must be a Route or an object"),
         ({"route": {"provider": "openai"}}, "route needs adapter_kind"),
-        ({"route": Route("openai", "openai_response", "m")}, "there is: anthropic_messages"),
+        ({"route": Route("openai", "openai_response", "m")}, "known: anthropic_messages"),
         ({"route": ROUTE, "category": "planning"}, "the rules planning"),
         ({"route": ROUTE, "category": "export"}, "the rules export"),
     ],
@@ -152,7 +152,7 @@ def test_a_caller_that_names_a_provider_says_everything_itself(hf: Holdfast) -> 
             {"provider": "nobody", "adapter_kind": "openai_chat", "model": "m"},
             "names provider 'nobody'; configured are: anthropic",
         ),
-        ({"adapter_kind": "openai_response"}, "names adapter_kind 'openai_response'; there is: "),
+        ({"adapter_kind": "openai_response"}, "names adapter_kind 'openai_response'; known: "),
         ({"base_url": "https://evil.example"}, "another base_url than providers.openai.base_url"),
         (
             {"provider": "anthropic", "adapter_kind": "openai_responses", "model": "m"},

@@ -46,14 +46,14 @@ def test_every_kind_is_made_once_and_tells_no_secret(options: dict[str, Any]) ->
 def test_a_channel_that_nobody_declared_is_named() -> None:
     channels = configured(kind="webhook")
 
-    with pytest.raises(ConfigError, match=r"channel 'two'.*There is: one"):
+    with pytest.raises(ConfigError, match=r"Channel 'two'.*Declared: one"):
         channels.require("two")
     assert channels.get("two") is None
     assert channels.on_unknown("two") is OnUnknown.HOLD
 
 
 def test_the_channel_that_is_always_there_takes_no_section() -> None:
-    with pytest.raises(ConfigError, match=r"channels\.in_app is there by itself.*another name"):
+    with pytest.raises(ConfigError, match=r"channels\.in_app is built in.*another name"):
         Settings(channels={"in_app": ChannelSettings(kind="webhook")})
 
 
@@ -90,9 +90,7 @@ def test_a_text_that_slack_would_cut_is_known_before_anything_is_sent() -> None:
 def test_without_any_section_there_is_no_channel() -> None:
     channels = ConfiguredChannels(Settings(), clock=FakeClock(), env={})
 
-    assert channels.problem("one", "ada@example.com", "Hello") == (
-        "channel must be one of none; there is no other here"
-    )
+    assert channels.problem("one", "ada@example.com", "Hello") == ("channel must be one of none")
 
 
 def test_a_credential_file_goes_before_the_variable(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_an_added_channel_removes_no_other_and_an_unknown_one_is_refused(
     for name in ("first", "second", "in_app"):
         hf.outbox.intend([OutgoingMessage("greeting", "ada", 1, name, "ada", content)], org_id=ORG)
 
-    with pytest.raises(InvalidDelivery, match="must be one of first, in_app, second; there is no"):
+    with pytest.raises(InvalidDelivery, match="must be one of first, in_app, second"):
         hf.outbox.intend(
             [OutgoingMessage("greeting", "ada", 1, "third", "ada", content)], org_id=ORG
         )

@@ -120,8 +120,12 @@ WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "twice": (("a",), {"to": "b"}, "to: is passed twice"),
     "too many": (("a", "b"), {}, "takes 1 by position, not 2"),
     "one of": (("a",), {"mode": "soon"}, "mode: must be one of 'now', 'later'"),
-    "nested": (("a",), {"line": {"article": "x", "price": "1"}}, "line.article: is no UUID"),
-    "nested list": (("a",), {"sizes": ["small", "huge"]}, "sizes.1: is no Size"),
+    "nested": (
+        ("a",),
+        {"line": {"article": "x", "price": "1"}},
+        "line.article: is not a valid UUID",
+    ),
+    "nested list": (("a",), {"sizes": ["small", "huge"]}, "sizes.1: is not a valid Size"),
     "no document": (("a",), {"extra": object()}, "payload"),
 }
 

@@ -162,7 +162,7 @@ def test_a_name_is_declared_once(hf: Holdfast) -> None:
 
 def test_a_run_that_nobody_declares_is_refused(hf: Holdfast) -> None:
     hf.schedule("running", every="15m", run="nightly_run")
-    with pytest.raises(InvalidSchedule, match="run: 'nightly_run' is not declared; there is: none"):
+    with pytest.raises(InvalidSchedule, match="run: 'nightly_run' is not declared; declared: none"):
         sync_schedules(hf)
 
 

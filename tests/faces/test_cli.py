@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from click.testing import CliRunner
 
 from holdfast import Holdfast, SystemClock, UpstreamDown
 from holdfast.cli import cli, command_groups
+from holdfast.cli.next_command import complete_commands, next_command
 from holdfast.operate.dead_letter_input import DeadLetterFilter
+from holdfast.secret import hide_passwords
 from holdfast.store import postgres as postgres_store
 from tests.engine.planting import plant
 from tests.faces.conftest import APP, Run
@@ -202,7 +205,7 @@ def test_an_empty_list_says_what_would_fill_it_and_is_an_empty_json_array(
     run: Run, url: str
 ) -> None:
     assert run("jobs", "list", "--json", db=url).json == []
-    assert run("jobs", "list", db=url).out.startswith("No jobs yet. Enqueue one: holdfast --app")
+    assert run("jobs", "list", db=url).out.startswith("No jobs yet. Enqueue one: holdfast --db")
     assert run("jobs", "list", "--state", "failed", db=url).out == "No jobs match.\n"
 
 
@@ -216,6 +219,34 @@ def test_the_ids_of_a_list_can_be_given_to_other_commands(run: Run, url: str) ->
     assert max(map(len, short)) < 36
     assert lines[-1] == "3 jobs: 3 queued"
     assert run("explain", short[0], db=url).code == 0
+
+
+def test_the_next_page_keeps_the_database_the_application_and_the_filters(
+    run: Run, url: str
+) -> None:
+    ids = [enqueue(run, url) for _ in range(3)]
+    filters = ("--org", ORG, "--state", "queued", "--limit", "2")
+
+    printed = run("jobs", "list", *filters, db=url, app=APP).out
+    program, *words = shlex.split(printed.splitlines()[-1].removeprefix("More: "))
+
+    assert program == "holdfast"
+    assert words[:4] == ["--db", hide_passwords(url), "--app", APP]
+    at = words.index("jobs")
+    assert words[at : at + 8] == ["jobs", "list", *filters]
+    rest = run(*words[at:], "--json", db=url, app=APP)
+    assert [row["id"] for row in rest.json] == [ids[0]]
+
+
+def test_a_printed_command_does_not_repeat_the_password_of_the_database() -> None:
+    root = click.Context(cli, info_name="holdfast")
+    root.params = {"db": "postgresql://ada:secret@localhost/work", "app": None}
+    root.set_parameter_source("db", click.core.ParameterSource.COMMANDLINE)
+
+    assert next_command(root, "verify") == ("holdfast --db postgresql://ada@localhost/work verify")
+    assert complete_commands(root, "Upgrade the holdfast package; see holdfast doctor.") == (
+        "Upgrade the holdfast package; see holdfast --db postgresql://ada@localhost/work doctor."
+    )
 
 
 def test_a_prefix_of_several_ids_lists_them_and_an_unknown_one_is_not_found(
@@ -315,9 +346,9 @@ def test_count_tells_problems_from_replays(run: Run, hf: Holdfast, url: str) -> 
 
     assert counted[0] == {"state": "failed", "queue": "q:deadletter", "jobs": 3, "problems": 2}
     assert counted[1] == {"state": "queued", "queue": "q:default", "jobs": 1}
-    assert (
-        "4 jobs, 2 problems\nNext: holdfast dead-letters list" in run("jobs", "count", db=url).out
-    )
+    summary = run("jobs", "count", db=url).out
+    assert "4 jobs, 2 problems\nNext: holdfast " in summary
+    assert summary.endswith(" dead-letters list\n")
 
 
 # -- what it refuses

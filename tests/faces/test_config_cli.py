@@ -98,7 +98,7 @@ def test_a_variable_that_is_no_setting_is_told_with_the_nearest_one(
     done = run("config", "show")
 
     assert done.code == 0
-    assert "HOLDFAST_LEASE_SECOND is no setting" in done.err
+    assert "HOLDFAST_LEASE_SECOND is not a setting" in done.err
     assert "did you mean HOLDFAST_LEASE_SECONDS?" in done.err
 
 

@@ -27,7 +27,7 @@ from holdfast.demo.stage import Stage
 from holdfast.demo.state import DemoState
 from holdfast.demo.story import Story
 from holdfast.demo.summary import summarize
-from holdfast.demo.view import PROMISE, Lines
+from holdfast.demo.view import CONSOLE, PROMISE, Lines
 from holdfast.demo.waits import Fairness, Waits, measure
 from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.maintenance import rescue_jobs
@@ -95,6 +95,7 @@ def check_the_commands(printed: str, folder: Path, run: Run) -> None:
     commands = re.findall(r"^  (\S+ --db sqlite:///.*)$", printed, re.M)
     expected = ("tea.pour", "DEFECT", "no violations")
     *reading, console = commands
+    assert printed.endswith(f"{CONSOLE}\n  {console}\n")
     assert console.endswith(" --app holdfast.demo.app:hf serve --dev")
     for command, text in zip(reading, expected, strict=True):
         script, *arguments = shlex.split(command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast import SystemClock
 from holdfast.operate.explain import Reason
+from holdfast.secret import hide_passwords
 from tests.engine.planting import plant
 from tests.faces.conftest import APP, Run
 from tests.story import ORG, OTHER_ORG, make_holdfast
@@ -28,7 +29,10 @@ def test_explain_prints_one_line_and_what_has_to_happen_next(run: Run, url: str)
     assert waiting.code == ended.code == 0
     line, then = waiting.out.splitlines()
     assert line == "No worker serves q:default."
-    assert then == "Next: Start one: holdfast --app MODULE:NAME worker --queues q:default"
+    assert then == (
+        f"Next: Start one: holdfast --db {hide_passwords(url)} --app MODULE:NAME worker"
+        " --queues q:default"
+    )
     assert ended.json["reason"] == Reason.COMPLETED
     assert set(ended.json) == {"job_id", "state", "reason", "line", "next", "until", "facts"}
     assert ended.json["facts"]["finished_at"].endswith("Z")
@@ -79,7 +83,8 @@ def test_the_doctor_says_what_was_seen_and_what_helps(run: Run, sqlite_url: str)
 
     assert shown.code == listed.code == 0
     assert "warning  queues         Jobs have waited in q:default" in shown.out
-    assert "→ Start one: holdfast --app MODULE:NAME worker --queues q:default" in shown.out
+    db = f"--db {sqlite_url}"
+    assert f"→ Start one: holdfast {db} --app MODULE:NAME worker --queues q:default" in shown.out
     assert all(
         set(finding) == {"check", "severity", "seen", "remedy", "facts"} for finding in listed.json
     )
@@ -101,7 +106,7 @@ def test_a_database_that_was_not_migrated_is_a_finding_and_no_crash(
 
     assert shown.code == 1
     assert "There is no Holdfast schema." in shown.out
-    assert "holdfast migrate" in shown.out
+    assert f"holdfast --db {sqlite_url} migrate" in shown.out
 
 
 def test_who_is_no_administrator_is_refused(run: Run, url: str) -> None:

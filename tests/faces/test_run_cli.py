@@ -112,7 +112,7 @@ def test_a_run_nobody_declared_is_not_found(run: Run, url: str) -> None:
     done = run("run", "genral", "--cron", db=url, app=APP)
 
     assert done.code == 3
-    assert "there is: general" in done.err
+    assert "Declared: general" in done.err
 
 
 def test_runs_are_listed_newest_first_and_shown_one_by_one(run: Run, url: str) -> None:

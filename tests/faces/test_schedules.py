@@ -259,7 +259,7 @@ def test_the_next_ticks_are_printed_in_utc_and_in_the_zone(run: Run, url: str, a
         (["add", "x", "--every", "1h"], 1, "needs one of job_type and run"),
         (["add", "x", "--every", "1s", "--run", "y"], 1, "from 10 seconds to 366 days"),
         (["add", "x", "--cron", "0 0 1--100000000 * *", "--run", "y"], 1, "day of the month"),
-        (["add", "x", "--cron", "@daily", "--zone", "Mars", "--run", "y"], 1, "IANA time zone"),
+        (["add", "x", "--cron", "@daily", "--zone", "Mars", "--run", "y"], 1, "time zone database"),
         (["add", "x", "--cron", "@daily", "--run", "y"], 1, "'y' is not declared"),
         (["add", "x", "--cron", "@daily", "--run", "y", "--starts-at", "soon"], 1, "starts_at"),
         (["add", "x", "--cron", "@daily", "--job-type", "a", "--org", ORG, "--payload", "{"], 1,

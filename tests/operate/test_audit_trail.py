@@ -595,7 +595,7 @@ def test_an_event_that_cannot_be_read_is_named_and_can_be_copied(work: Holdfast)
         how = "UPDATE holdfast.job_event SET at = 'noon', detail = '{' WHERE id = :id"
         tamper(work, how, newest.id)
 
-    with pytest.raises(RowInvalid, match=f"Event {newest.id} cannot be read"):
+    with pytest.raises(RowInvalid, match=f"Event {newest.id} cannot be decoded"):
         trail(work).query()
     told = [f"event {newest.id} was edited or inserted", "the event was edited or deleted"]
     assert problems(trail(work).verify()) == told

@@ -102,7 +102,7 @@ def test_a_bulk_discards_all_but_what_is_being_replayed(hf: Holdfast, admin: Dea
     answer = admin.discard_all(MAIL, reason="the customer left")
 
     assert (answer.matched, answer.ready, answer.done) == (4, 3, 3)
-    assert [(out.why, out.letters) for out in answer.left_out] == [("a replay is under way", 1)]
+    assert [(out.why, out.letters) for out in answer.left_out] == [("a replay is running", 1)]
     assert states(hf) == {"discarded": 3, "replaying": 1}
     assert admin.show(jobs[0].id).letter.ending == "the customer left"
     assert [event["name"] for event in events(hf, jobs[0])][-1] == "dead_letter.discarded"

@@ -197,7 +197,7 @@ def test_an_operator_decides_for_one_tenant_and_a_member_for_none(hf: Holdfast) 
     with pytest.raises(Forbidden):
         member.drop_all(wanted, reason="x")
     everywhere = hf.operate(actor="user:o", role="operator").deliveries
-    with pytest.raises(Forbidden, match="name one"):
+    with pytest.raises(Forbidden, match="pass org_id for one tenant"):
         everywhere.drop_all(wanted, reason="x")
     operator = hf.operate(actor="user:o", role="operator", org_id=ORG).deliveries
     with pytest.raises(NothingMatches):

@@ -248,7 +248,7 @@ def test_the_doctor_names_a_channel_that_refuses_us_until_it_takes_a_message(
 
     assert problem.severity is PROBLEM
     assert "post: credential, permission or address rejected" in problem.seen
-    assert "(status_401); 1 deliveries wait." in problem.seen
+    assert "(status_401); 1 delivery waits." in problem.seen
     assert found(hf, "channels") == []
 
 

@@ -140,7 +140,7 @@ def test_a_model_without_a_price_is_told(hf: Holdfast, clock: FakeClock, stage: 
     (told,) = found(hf, "prices")
 
     assert told.severity is WARNING
-    assert told.seen.startswith("2 answers of model-1 at openai (batch) have no price")
+    assert told.seen.startswith("2 answers of model-1 at openai (batch) without a price")
     clock.advance(days=8)
     assert found(hf, "prices") == []
 

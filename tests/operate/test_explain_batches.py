@@ -89,7 +89,7 @@ def test_a_job_that_waits_for_its_account_says_so_and_where_to_ask(
 
     assert waits.reason is due.reason is Reason.NO_ACCOUNT
     assert waits.facts["provider"] == "openai"
-    assert "its account at openai could not be used" in waits.line
+    assert "its account at openai was not usable" in waits.line
     assert "holdfast doctor" in waits.next
 
 

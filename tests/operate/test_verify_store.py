@@ -522,7 +522,7 @@ def test_api_keys_are_looked_at_when_there_are_any(hf: Holdfast) -> None:
 
     assert (finding.status, finding.why) == (
         Status.NOT_APPLICABLE,
-        "there are no api keys here yet",
+        "this database has no api keys",
     )
 
 

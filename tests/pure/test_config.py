@@ -240,7 +240,7 @@ def test_job_rows_cannot_be_set_to_leave_before_the_longest_key_expires() -> Non
         ('[profiles.p]\nschedule = "every 15x"', 'must be "every 15m" (s, m, h or d) or a cron'),
         ('[profiles.p]\neligible_statuses = ["batch_submitted"]', "left to batch collectors"),
         ("[runs.r]\nmax_jobs_per_run = 3", "[runs.r] queues is needed: a list of at least one"),
-        ('[runs.r]\nqueues = ["q:a"]\nprofile = "p"', "there is: dev, example, prod, stage"),
+        ('[runs.r]\nqueues = ["q:a"]\nprofile = "p"', "declared: dev, example, prod, stage"),
         ('[schedules.s]\nevery = "2h"\nrun = "r"', "schedules.s.run = 'r' is not declared"),
         ("[runs.a.b]\nqueues = 1", "b is an unknown key"),
     ],
@@ -494,7 +494,7 @@ def test_a_run_overrides_its_profile_and_a_profile_the_built_in_one(file: Path) 
 
 
 def test_a_run_nobody_declared_is_not_found() -> None:
-    with pytest.raises(UnknownRun, match=r"there is: nightly.*\[runs.nigtly\]"):
+    with pytest.raises(UnknownRun, match=r"Declared: nightly.*\[runs.nigtly\]"):
         Settings(runs={"nightly": RunSettings(queues=("q:a",))}).run_of("nigtly")
 
 

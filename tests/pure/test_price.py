@@ -152,7 +152,7 @@ def test_money_is_written_with_every_digit_that_it_has(pico: int) -> None:
     ids=str,
 )
 def test_a_price_that_cannot_be_used_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="PriceSettings cannot be used"):
+    with pytest.raises(ConfigError, match="Invalid PriceSettings"):
         price(**wrong)
 
 

@@ -95,7 +95,7 @@ class BatchSettings(Section):
         Section.__post_init__(self)
         pairs = (("poll_seconds", "max_poll_seconds"), ("circuit_seconds", "max_circuit_seconds"))
         refuse(
-            "BatchSettings cannot be used",
+            "Invalid BatchSettings",
             [
                 f"{high} = {getattr(self, high):g} is less than {low} = {getattr(self, low):g}"
                 for low, high in pairs
@@ -293,7 +293,7 @@ class PriceSettings(Section):
     def __post_init__(self) -> None:
         Section.__post_init__(self)
         if self.input is None or self.output is None:
-            refuse("PriceSettings cannot be used", ["it needs input and output"])
+            refuse("Invalid PriceSettings", ["it needs input and output"])
 
 
 def doubled_prices(prices: Iterable[PriceSettings]) -> list[str]:
@@ -322,7 +322,7 @@ class BudgetSettings(Section):
     def __post_init__(self) -> None:
         Section.__post_init__(self)
         if self.usd_per_day is None:
-            refuse("BudgetSettings cannot be used", ["a budget needs usd_per_day"])
+            refuse("Invalid BudgetSettings", ["a budget needs usd_per_day"])
 
 
 BUDGETED = SettingType(

@@ -62,7 +62,7 @@ class ReviewSettings(Section):
         named = [self.provider, self.adapter_kind, self.model]
         if None in named and named != [None] * 3:
             refuse(
-                "ReviewSettings cannot be used",
+                "Invalid ReviewSettings",
                 ["provider, adapter_kind and model belong together: all three or none"],
             )
 
@@ -74,7 +74,7 @@ def unfit_critic(review: ReviewSettings, known: Mapping[str, CommonProviderSetti
         return ["review.mode = 'batch' needs a provider"] if review.mode == "batch" else []
     if name not in known:
         there = ", ".join(sorted(known))
-        return [f"review.provider = {name!r} is not declared; there is: {there}"]
+        return [f"review.provider = {name!r} is not declared; declared: {there}"]
     if review.mode == "batch" and known[name].supports_batches is False:
         return [f"review.provider = {name!r} takes no batches; use mode = 'direct'"]
     return []

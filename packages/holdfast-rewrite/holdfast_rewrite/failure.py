@@ -34,7 +34,7 @@ class RewriteNotFound(NotFound):
     def __init__(self, rewrite_request_id: str) -> None:
         self.rewrite_request_id = rewrite_request_id
         super().__init__(
-            f"Rewrite {rewrite_request_id[:36]} not found. Check the id, the home and who asks."
+            f"Rewrite {rewrite_request_id[:36]} not found. Check the id, the home and the caller."
         )
 
 

@@ -83,6 +83,7 @@ def _instructions(prompt_version: str) -> str:
     if prompt_version not in judge_versions():
         known = ", ".join(sorted(judge_versions()))
         raise ConfigError(
-            f"The judge's prompt version {prompt_version!r} does not exist. There is: {known}."
+            f"The judge's prompt version {prompt_version!r} does not exist. Known versions:"
+            f" {known}."
         )
     return _FOLDER.joinpath(f"judge_{prompt_version}.md").read_text("utf-8")

@@ -108,6 +108,6 @@ def _read(prompt_version: str, name: str) -> str:
     if prompt_version not in prompt_versions():
         known = ", ".join(sorted(prompt_versions()))
         raise ConfigError(
-            f"The prompt version {prompt_version!r} does not exist. There is: {known}."
+            f"The prompt version {prompt_version!r} does not exist. Known versions: {known}."
         )
     return _FOLDER.joinpath(prompt_version, name).read_text("utf-8")

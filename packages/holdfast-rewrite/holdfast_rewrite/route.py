@@ -133,17 +133,17 @@ class Routes:
         found = self._adapter_faults(judge.provider, judge.adapter_kind, judge.execution_mode)
         if judge.prompt_version not in judge_versions():
             known = ", ".join(sorted(judge_versions()))
-            found.append(f"names prompt_version {judge.prompt_version!r}; there is: {known}")
+            found.append(f"names prompt_version {judge.prompt_version!r}; known: {known}")
         return [f"judge_route {fault}" for fault in found]
 
     def _row_faults(self, row: RouteSettings) -> list[str]:
         found = self._adapter_faults(row.provider, row.adapter_kind, row.execution_mode)
         if row.prompt_version not in prompt_versions():
             known = ", ".join(sorted(prompt_versions()))
-            found.append(f"names prompt_version {row.prompt_version!r}; there is: {known}")
+            found.append(f"names prompt_version {row.prompt_version!r}; known: {known}")
         for locale in (*row.source_locales, *row.target_locales):
             if not _is_language(locale):
-                found.append(f"names {locale!r}, which is no language")
+                found.append(f"names {locale!r}, which is not a language")
         if not (row.supports_translation or _meet(row.source_locales, row.target_locales)):
             found.append("takes nothing: without supports_translation its two lists must meet")
         return found

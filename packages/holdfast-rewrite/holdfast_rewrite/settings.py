@@ -177,7 +177,7 @@ class RewriteSettings(Section):
         Section.__post_init__(self)
         _keep_one_name(self)
         refuse(
-            "RewriteSettings cannot be used",
+            "Invalid RewriteSettings",
             [*self._lengths_at_odds(), *self._classifying(), *self._judging()],
         )
 
@@ -234,7 +234,7 @@ def unknown_providers(rewrite: RewriteSettings, known: Collection[str]) -> list[
     if rewrite.judge_route.provider is not None:
         named.append(("rewrite.judge_route.provider", rewrite.judge_route.provider))
     return [
-        f"{where} = {provider!r} is not declared; there is: {', '.join(sorted(known))}"
+        f"{where} = {provider!r} is not declared; declared: {', '.join(sorted(known))}"
         for where, provider in named
         if provider not in known
     ]

@@ -32,10 +32,10 @@ MESSAGE_SCRIPTS: dict[str, Script] = {
         _send(108, "throttled", "no room; retry_after is the header as it is", retry_after="30"),
         _send(109, "refused", "the recipient is refused for good"),
         _send(110, "lost_after_accept", "answered as taken, and nothing is kept"),
-        _taken(111, "given_up", "taken, and given up later: it bounced"),
+        _taken(111, "given_up", "accepted, then bounced"),
         _taken(112, "lookup_lag", "taken, and found only later", seconds=60.0),
         _lookup(113, "lookup_down", "a question is answered with an error", status=503),
         _lookup(114, "two_matches", "a question finds the message twice"),
-        _lookup(115, "another_recipient", "a question finds somebody else's message"),
+        _lookup(115, "another_recipient", "a lookup finds another sender's message"),
     )
 }

@@ -152,7 +152,7 @@ RESULTS = (
     _created(49, "missing_line", "an item has no line", **PICK),
     _created(50, "duplicate_identical", "a line is there twice", **PICK),
     _created(51, "duplicate_conflicting", "an item has two different lines", **PICK),
-    _created(52, "unknown_custom_id", "a line of an item that nobody sent", custom_id="item-0"),
+    _created(52, "unknown_custom_id", "a line of an unknown item", custom_id="item-0"),
     _created(53, "cross_wired", "two items have each other's answers"),
     _created(
         54,

@@ -29,6 +29,8 @@ from holdfast.cli.given import (
 from holdfast.operate.page import NEWEST
 
 COLUMNS = ("id", "name", "kind", "state", "bytes", "job_id", "owner", "created_at", "expires_at")
+NO_ARTIFACTS = "No artifacts. Handlers store them with job.artifacts.put(…)."
+NO_MATCH = "No artifacts match."
 
 
 @click.group()
@@ -84,7 +86,7 @@ def list_artifacts(
     if as_json:
         print_json(lines)
     else:
-        print_table(lines, COLUMNS)
+        print_table(lines, COLUMNS, empty=NO_ARTIFACTS if wanted == ArtifactFilter() else NO_MATCH)
 
 
 @artifacts.command()

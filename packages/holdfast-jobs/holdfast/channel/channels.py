@@ -96,7 +96,7 @@ class ConfiguredChannels:
             return None
         if settings is not None:
             return _kind_of(settings).problem(settings, address, subject, text)
-        return f"channel must be one of {', '.join(self.names) or 'none'}; there is no other here"
+        return f"channel must be one of {', '.join(self.names) or 'none'}"
 
     def on_unknown(self, name: str) -> OnUnknown:
         """The policy of this channel for messages with unknown outcome."""

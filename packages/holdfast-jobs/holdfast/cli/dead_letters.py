@@ -35,6 +35,7 @@ from holdfast.cli.given import (
     short_id_argument,
     shorten,
 )
+from holdfast.cli.next_command import complete_commands, next_command, next_page
 from holdfast.operate.dead_letter import CHECKLISTS, DeadLetter, DeadLetterKind
 from holdfast.operate.dead_letter_plan import next_step_of
 from holdfast.operate.dead_letters import DeadLetterView
@@ -43,6 +44,23 @@ from holdfast.operate.plural import counted
 COLUMNS = (
     "job_id", "version", "state", "kind", "job_type", "stage", "error_class", "attempts",
     "created_at",
+)  # fmt: skip
+# The fields of a dead letter by subject; fields that are not listed come last.
+GROUPS = {
+    "": (
+        "state", "kind", "version", "org_id", "queue", "stage", "attempts", "pipeline_version",
+        "created_at", "updated_at",
+    ),
+    "Error": ("error_class", "last_error", "first_failure_at", "last_failure_at"),
+    "Recovery": (
+        "evidence_ref", "is_safe_to_repeat", "replay_count", "failed_replay_id", "escalated_at",
+        "verified_at", "replay_refusal",
+    ),
+    "Outcome": ("ending", "fixed_by", "ended_at"),
+}  # fmt: skip
+# Printed in another place.
+_OMITTED = (
+    "job_id", "job_type", "last_stack", "sanitized_context", "checklist", "max_attempts",
 )  # fmt: skip
 REPLAY_COLUMNS = (
     "number",
@@ -103,9 +121,10 @@ def list_letters(
     print_table(rows, COLUMNS, ids=ids, empty="No dead letters: no job needs an operator.")
     if rows:
         click.echo(f"\n{counted(len(rows), 'dead letter')}")
-        click.echo(f"Next: holdfast dead-letters show {ids[rows[0]['job_id']]}")
+        show = next_command(ctx, "dead-letters", "show", ids[rows[0]["job_id"]])
+        click.echo(f"Next: {show}")
     if page.next is not None:
-        click.echo(f"More: holdfast dead-letters list --before {page.next}")
+        click.echo(f"More: {next_page(ctx, '--before', page.next)}")
 
 
 @dead_letters.command()
@@ -120,7 +139,7 @@ def show(ctx: click.Context, /, job_id: str, as_json: bool, **who: Any) -> None:
     if as_json:
         print_json(asdict(view))
     else:
-        _print_view(view)
+        _print_view(ctx, view)
 
 
 @dead_letters.command()
@@ -349,20 +368,30 @@ def _print_step(letter: DeadLetter, as_json: bool) -> None:
     click.echo(said)
 
 
-def _print_view(view: DeadLetterView) -> None:
-    long = ("last_stack", "sanitized_context", "checklist")
-    fields = asdict(view.letter)
-    print_fields({name: value for name, value in fields.items() if name not in long})
-    for name, value in view.letter.sanitized_context.items():
-        click.echo(f"  {one_line(name):26} {one_line(value)}")
-    for line in view.letter.last_stack.splitlines():
-        click.echo(f"  {one_line(line)}")
+def _print_view(ctx: click.Context, view: DeadLetterView) -> None:
+    letter = view.letter
+    fields = {**asdict(letter), "attempts": f"{letter.attempts} of {letter.max_attempts}"}
+    click.echo(one_line(f"{letter.job_type}  {letter.job_id}"))
+    listed = {name for names in GROUPS.values() for name in names}
+    others = tuple(name for name in fields if name not in listed and name not in _OMITTED)
+    for title, names in {**GROUPS, "Other": others}.items():
+        print_fields({name: fields[name] for name in names}, title=title)
+    print_fields(
+        {one_line(name): value for name, value in letter.sanitized_context.items()}, title="Context"
+    )
+    if letter.last_stack:
+        click.echo("\nStack")
+        for line in letter.last_stack.splitlines():
+            click.echo(f"  {one_line(line)}")
     if view.replays:
-        click.echo()
+        click.echo("\nReplays")
         print_table([asdict(replay) for replay in view.replays], REPLAY_COLUMNS)
-    for note in view.notes:
-        click.echo(f"note by {one_line(note.actor_id)}: {one_line(note.body)}")
-    click.echo(f"\nnext step: {one_line(view.plan.next_step)}")
+    if view.notes:
+        click.echo("\nNotes")
+        for note in view.notes:
+            click.echo(f"  {one_line(note.actor_id)}: {one_line(note.body)}")
+    click.echo(f"\nNext step: {one_line(view.plan.next_step)}")
     for offer in view.plan.offers:
         mark = "offered" if offer.is_offered else "not offered"
-        click.echo(f"{offer.action:12} {mark}: {one_line(offer.says)}")
+        says = complete_commands(ctx, one_line(offer.says))
+        click.echo(f"  {offer.action:12} {mark}: {says}")

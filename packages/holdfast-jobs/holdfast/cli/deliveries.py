@@ -22,6 +22,7 @@ from holdfast.cli.given import (
     short_id_argument,
     shorten,
 )
+from holdfast.cli.next_command import next_page
 from holdfast.cli.run import perform_options, run
 from holdfast.operate.deliveries import Deliveries, Delivery
 from holdfast.operate.delivery_bulk import LIMIT, LONGEST, DeliveryBulkResult
@@ -107,7 +108,10 @@ def filter_options(*reason: str) -> Callable[[F], F]:
     help="Maximum number of rows.",
 )
 @click.option(
-    "--before", default=NEWEST, help="Only deliveries older than this id, for the next page."
+    "--before",
+    type=ShortId("deliveries"),
+    default=NEWEST,
+    help="Only deliveries older than this id, for the next page.",
 )
 @operator_options
 @json_option
@@ -132,7 +136,7 @@ def list_deliveries(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     if rows:
         click.echo(f"\n{counted(len(rows), 'delivery', 'deliveries')}")
     if found.next is not None:
-        click.echo(f"More: holdfast deliveries list --before {found.next}")
+        click.echo(f"More: {next_page(ctx, '--before', ids.get(found.next, found.next))}")
 
 
 @deliveries.command()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
 
-from holdfast.cli.format import tallied
 from holdfast.cli.given import (
     app_of,
     json_option,
@@ -17,6 +17,7 @@ from holdfast.cli.given import (
     print_json,
     verbose_option,
 )
+from holdfast.cli.next_command import complete_commands
 from holdfast.operate.database import missing_file, use_unchecked_store
 from holdfast.operate.doctor import Finding, Severity
 from holdfast.operate.plural import counted
@@ -56,18 +57,21 @@ def doctor(
     if as_json:
         print_json([asdict(finding) for finding in found])
     else:
-        _print(found, verbose)
+        _print(ctx, found, verbose)
     ctx.exit(1 if any(finding.severity is Severity.PROBLEM for finding in found) else 0)
 
 
-def _print(found: Sequence[Finding], verbose: bool) -> None:
+def _print(ctx: click.Context, found: Sequence[Finding], verbose: bool) -> None:
     """The findings that need attention, or one line if none does."""
     for finding in found:
         if finding.severity is Severity.OK and not verbose:
             continue
         click.echo(one_line(f"{finding.severity:8} {finding.check:14} {finding.seen}"))
         if finding.severity is not Severity.OK:
-            click.echo(one_line(f"{'':8} {'':14} → {finding.remedy}"))
+            remedy = complete_commands(ctx, finding.remedy)
+            click.echo(one_line(f"{'':8} {'':14} → {remedy}"))
     checks = counted(len({finding.check for finding in found}), "check")
-    raised = [finding.severity for finding in found if finding.severity is not Severity.OK]
-    click.echo(f"{checks}: {tallied(raised)}" if raised else f"ok: {checks}, nothing to do")
+    counts = Counter(finding.severity for finding in found)
+    raised = [one for one in reversed(Severity) if one is not Severity.OK and counts[one]]
+    tally = ", ".join(counted(counts[one], one) for one in raised)
+    click.echo(f"{checks}: {tally}" if raised else f"ok: {checks}, nothing to do")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -14,7 +16,10 @@ from holdfast.cli.given import (
     operator_options,
     print_json,
     short_id_argument,
+    shorten,
 )
+from holdfast.cli.next_command import complete_commands
+from holdfast.operate.operator import Operator
 
 
 @click.command()
@@ -27,9 +32,21 @@ def explain(
 ) -> None:
     """Explain the state of a job and what happens next."""
     with app_of(ctx, required=False) as hf:
-        found = operator_of(hf, actor, role, org_id).jobs.explain(job_id)
-    if as_json:
-        print_json(asdict(found))
-    else:
-        click.echo(one_line(found.line))
-        click.echo(one_line(f"Next: {found.next}"))
+        operator = operator_of(hf, actor, role, org_id)
+        found = operator.jobs.explain(job_id)
+        if as_json:
+            print_json(asdict(found))
+            return
+        ids = _short_ids(operator, found.facts)
+    for line in (found.line, f"Next: {found.next}"):
+        click.echo(complete_commands(ctx, one_line(line), ids))
+
+
+def _short_ids(operator: Operator, facts: Mapping[str, Any]) -> dict[str, str]:
+    """The prefixes of the jobs and batches that an explanation names."""
+    nouns = {"letter_id": "jobs", "replay_job_id": "jobs", "batch_id": "batches"}
+    found: dict[str, str] = {}
+    for fact, noun in nouns.items():
+        if facts.get(fact) is not None:
+            found |= shorten(operator, noun, [str(facts[fact])])
+    return found

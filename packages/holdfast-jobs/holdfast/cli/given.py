@@ -16,6 +16,7 @@ import click
 from holdfast.actor import Role, read_actor
 from holdfast.app import Holdfast
 from holdfast.cli.format import age, moment
+from holdfast.cli.next_command import complete_commands
 from holdfast.clock import write_instant
 from holdfast.config import LOG_LEVELS, Settings
 from holdfast.errors import ConfigError, InvalidArgument, StoreDown
@@ -258,7 +259,7 @@ def print_table(
     Timestamps are printed as ages, and ids as *ids* shortens them. Without rows it prints *empty*.
     """
     if not rows and empty:
-        click.echo(empty)
+        click.echo(complete_commands(click.get_current_context(), empty))
         return
     short = ids or {}
     cells = [[_cell(row.get(column), short) for column in columns] for row in rows]

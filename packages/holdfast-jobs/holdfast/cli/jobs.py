@@ -13,7 +13,6 @@ from holdfast.cli.format import tallied
 from holdfast.cli.given import (
     ShortId,
     app_of,
-    id_of,
     json_option,
     one_line,
     operator_of,
@@ -24,6 +23,7 @@ from holdfast.cli.given import (
     short_id_argument,
     shorten,
 )
+from holdfast.cli.next_command import next_command, next_page
 from holdfast.document import encode
 from holdfast.operate.audit import AuditEvent
 from holdfast.operate.jobs import JobFilter, JobView, attempts_made
@@ -47,8 +47,8 @@ GROUPS = {
     ),
     "Lease": ("claimed_by", "claimed_at", "lease_expires_at", "lease_token"),
 }  # fmt: skip
-# Printed as part of another field.
-_MERGED = ("id", "job_type", "actor_type", "actor_id", "attempt_count", "max_attempts")
+# Printed as part of another field, or internal: turn is the position in the queue.
+_OMITTED = ("id", "job_type", "actor_type", "actor_id", "attempt_count", "max_attempts", "turn")
 
 
 @click.group()
@@ -69,7 +69,12 @@ def jobs() -> None:
     type=click.IntRange(1, 1000),
     help="Maximum number of rows.",
 )
-@click.option("--before", default=NEWEST, help="Only jobs older than this id, for the next page.")
+@click.option(
+    "--before",
+    type=ShortId("jobs"),
+    default=NEWEST,
+    help="Only jobs older than this id, for the next page.",
+)
 @json_option
 @click.pass_context
 def list_jobs(
@@ -82,7 +87,6 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List jobs, newest first."""
-    before = id_of(before, "--before")
     wanted = JobFilter(org_id=org_id, state=state, job_type=job_type)
     with app_of(ctx, required=False) as hf:
         operator = operator_of(hf)
@@ -99,9 +103,10 @@ def list_jobs(
         click.echo(f"\n{counted(len(found), 'job')}: {tallied(job.state for job in found)}")
     failed = next((job for job in found if job.state is State.FAILED), None)
     if failed is not None:
-        click.echo(f"Why one failed: holdfast explain {ids[failed.id]}")
+        click.echo(f"Why one failed: {next_command(ctx, 'explain', ids[failed.id])}")
     if found.next is not None:
-        click.echo(f"More: holdfast jobs list --before {found.next}")
+        cursor = ids.get(found.next, found.next)
+        click.echo(f"More: {next_page(ctx, '--before', cursor)}")
 
 
 def attempts_of(job: Mapping[str, Any]) -> str:
@@ -128,20 +133,22 @@ def progress_of(progress: Mapping[str, Any] | None) -> str:
 def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
     """Show one job with its timeline."""
     with app_of(ctx, required=False) as hf:
-        job = operator_of(hf).jobs.get(job_id)
+        operator = operator_of(hf)
+        job = operator.jobs.get(job_id)
+        short = shorten(operator, "jobs", [job.id])[job.id]
     if as_json:
         events = [_event(event) for event in job.events]
         notes = [asdict(note) for note in job.notes]
         print_json({**job.record, "events": events, "dead_letter": job.dead_letter, "notes": notes})
         return
-    _print_view(job)
+    _print_view(ctx, job, short)
 
 
-def _print_view(job: JobView) -> None:
+def _print_view(ctx: click.Context, job: JobView, short: str) -> None:
     record = job.record
     click.echo(one_line(f"{record['job_type']}  {job.id}"))
     values = {
-        **{name: value for name, value in record.items() if name not in _MERGED},
+        **{name: value for name, value in record.items() if name not in _OMITTED},
         "attempts": attempts_of(record).replace("/", " of "),
         "actor": f"{record['actor_type']}:{record['actor_id']}",
         "progress": progress_of(record.get("progress")),
@@ -165,9 +172,9 @@ def _print_view(job: JobView) -> None:
         click.echo(f"\nDead letter: {letter['error_class']} at stage {one_line(letter['stage'])}")
         for line in letter["last_stack"].splitlines():
             click.echo(f"  {one_line(line)}")
-        click.echo(f"\nNext: holdfast dead-letters show {job.id}")
+        click.echo(f"\nNext: {next_command(ctx, 'dead-letters', 'show', short)}")
     elif record["state"] not in (State.COMPLETED, State.CANCELED):
-        click.echo(f"\nNext: holdfast explain {job.id}")
+        click.echo(f"\nNext: {next_command(ctx, 'explain', short)}")
 
 
 @jobs.command()
@@ -221,7 +228,7 @@ def count(ctx: click.Context, as_json: bool) -> None:
             total = counted(sum(row["jobs"] for row in rows), "job")
             click.echo(f"\n{total}, {counted(problems, 'problem')}")
             if problems:
-                click.echo("Next: holdfast dead-letters list")
+                click.echo(f"Next: {next_command(ctx, 'dead-letters', 'list')}")
 
 
 def _event(event: AuditEvent) -> dict[str, Any]:

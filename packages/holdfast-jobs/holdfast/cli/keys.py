@@ -116,7 +116,10 @@ def rotate(
     actor: str,
     as_json: bool,
 ) -> None:
-    """Replace a key by a new one with the same permissions, and print it."""
+    """Replace a key by a new one with the same permissions.
+
+    Prints the new key. It cannot be printed again.
+    """
     with app_of(ctx, required=False) as hf:
         made = operator_of(hf, actor).api_keys.rotate(
             key_id, reason=reason, overlap=timedelta(hours=overlap_hours)

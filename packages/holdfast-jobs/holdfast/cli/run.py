@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.given import (
+    ShortId,
     actor_option,
     app_of,
     async_concurrency_option,
     concurrency_option,
-    id_of,
     json_option,
     log_level_option,
     operator_of,
@@ -24,6 +24,7 @@ from holdfast.cli.given import (
     shorten,
 )
 from holdfast.cli.logged import logged, watch
+from holdfast.cli.next_command import next_page
 from holdfast.cli.signals import drain_on_signals
 from holdfast.operate.operator import Operator
 from holdfast.operate.page import NEWEST
@@ -125,13 +126,17 @@ def runs() -> None:
     type=click.IntRange(1, 1000),
     help="Maximum number of rows.",
 )
-@click.option("--before", default=NEWEST, help="Only runs older than this id, for the next page.")
+@click.option(
+    "--before",
+    type=ShortId("runs"),
+    default=NEWEST,
+    help="Only runs older than this id, for the next page.",
+)
 @json_option
 @click.pass_context
 def list_runs(ctx: click.Context, name: str | None, limit: int, before: str, as_json: bool) -> None:
     """List runs, newest first."""
     with app_of(ctx, required=False) as hf:
-        before = id_of(before, "--before")
         operator = operator_of(hf)
         found = operator.runs.list(RunFilter(name), limit=limit, before=before)
         rows = [_report_fields(report) for report in found]
@@ -143,7 +148,7 @@ def list_runs(ctx: click.Context, name: str | None, limit: int, before: str, as_
     empty = "No runs yet. Start one: holdfast run NAME --reason TEXT"
     print_table(shown, COLUMNS, ids=ids, empty=empty)
     if found.next is not None:
-        click.echo(f"More: holdfast runs list --before {found.next}")
+        click.echo(f"More: {next_page(ctx, '--before', ids.get(found.next, found.next))}")
 
 
 @runs.command()

@@ -137,7 +137,7 @@ class ChannelSettings(CommonChannelSettings):
     def __post_init__(self) -> None:
         Section.__post_init__(self)
         refuse(
-            "ChannelSettings cannot be used",
+            "Invalid ChannelSettings",
             [*self._strangers(), *self._missing(), *self._unsafe()],
         )
 

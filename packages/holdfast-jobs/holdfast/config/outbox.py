@@ -36,4 +36,4 @@ class OutboxSettings(Section):
                 f"max_circuit_seconds = {self.max_circuit_seconds:g} is less than"
                 f" circuit_seconds = {self.circuit_seconds:g}"
             )
-            refuse("OutboxSettings cannot be used", [says])
+            refuse("Invalid OutboxSettings", [says])

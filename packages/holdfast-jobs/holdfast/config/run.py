@@ -203,7 +203,7 @@ class ScheduleSettings(Section):
             problems.append("job_type and org_id go together: a job belongs to a tenant")
         if self.run is not None and self.payload:
             problems.append("a run has no payload")
-        refuse("ScheduleSettings cannot be used", problems)
+        refuse("Invalid ScheduleSettings", problems)
 
     @property
     def cadence(self) -> Cadence:

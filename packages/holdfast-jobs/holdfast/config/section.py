@@ -99,7 +99,7 @@ class KeySettings(Section):
         _read_rate(self)
         Section.__post_init__(self)
         if self.max_running is None and self.rate is None:
-            refuse("KeySettings cannot be used", ["a key needs max_running or rate"])
+            refuse("Invalid KeySettings", ["a key needs max_running or rate"])
 
 
 _SHORTEST_KEY_DAYS = 7
@@ -200,9 +200,9 @@ class AlertSettings(Section):
             signing_key(self.webhook_secret)
         except ValueError:
             says = "webhook_secret starts with whsec_, but the rest is not base64"
-            refuse("AlertSettings cannot be used", [says])
+            refuse("Invalid AlertSettings", [says])
         if self.address is not None and self.channel is None:
-            refuse("AlertSettings cannot be used", ["address needs channel"])
+            refuse("Invalid AlertSettings", ["address needs channel"])
 
 
 def signing_key(secret: str) -> bytes:

@@ -178,10 +178,8 @@ class Settings:
         object.__setattr__(self, "profiles", {**BUILT_IN_PROFILES, **self.profiles})
         # Settings with the same meaning compare equal.
         object.__setattr__(self, "sections", _with_built_in(self.sections))
-        refuse(
-            "Settings cannot be used", [*problems_of(self), *self._strangers(), *self._dangling()]
-        )
-        refuse("Settings cannot be used", self._contradictions())
+        refuse("Invalid Settings", [*problems_of(self), *self._strangers(), *self._dangling()])
+        refuse("Invalid Settings", self._contradictions())
 
     def _strangers(self) -> list[str]:
         """Return sections of a wrong type and invalid names."""
@@ -206,7 +204,7 @@ class Settings:
             if schedule.run is not None:
                 asked.append((f"schedules.{name}.run", schedule.run, self.runs))
         return [
-            f"{where} = {wanted!r} is not declared; there is: {', '.join(sorted(known)) or 'none'}"
+            f"{where} = {wanted!r} is not declared; declared: {', '.join(sorted(known)) or 'none'}"
             for where, wanted, known in asked
             if wanted not in known
         ]

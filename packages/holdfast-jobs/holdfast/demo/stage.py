@@ -18,7 +18,7 @@ from holdfast.demo.acts import TOTALS, Count
 from holdfast.demo.app import NAMES
 from holdfast.demo.state import ODD, Bar, DemoState, WorkerProcess, detail_of
 from holdfast.demo.summary import Summary
-from holdfast.demo.view import PROMISE, TITLE, since_first
+from holdfast.demo.view import CONSOLE, PROMISE, TITLE, since_first
 from holdfast.demo.waits import length
 from holdfast.store import Row
 
@@ -199,11 +199,13 @@ class Stage:
         self.console.print(Text(f"\n{title}", style="bold"))
         self.console.print(table)
 
-    def commands(self, folder: str, commands: Sequence[str]) -> None:
+    def commands(self, folder: str, commands: Sequence[str], console: str) -> None:
         # Printed as they are: a wrapped command cannot be copied.
         for line in (
             f"\nThe databases are in {folder}. To look at the jobs:",
             *(f"  {command}" for command in commands),
+            f"\n{CONSOLE}",
+            f"  {console}",
         ):
             self.console.print(line, soft_wrap=True, markup=False, highlight=False)
 

@@ -25,6 +25,7 @@ from holdfast.demo.waits import SQL
 from holdfast.engine.audit import JOB_SQL
 from holdfast.engine.enqueue import Enqueued
 from holdfast.errors import HoldfastError
+from holdfast.operate.short_ids import short_ids
 from holdfast.store import Row, Store
 
 FLOOD_JOBS = 3_000
@@ -152,18 +153,23 @@ class Story:
         self.view.timeline("Audit events of a retried job", self._timeline(store, self.flaky))
         self.view.timeline("Audit events of a dead letter", self._timeline(store, self.buggy))
         self.view.summary(summary)
-        self.view.commands(str(self.folder), self._commands())
+        *commands, console = self._commands()
+        self.view.commands(str(self.folder), commands, console)
         return summary
 
     def _commands(self) -> list[str]:
-        """Commands that show the jobs of the demo, and the console last."""
+        """Three commands that show the jobs of the demo, and the one that serves the console."""
         holdfast = f"{_command()} --db {shlex.quote(self.url)}"
         return [
             f"{holdfast} jobs list --state failed",
-            f"{holdfast} explain {self.buggy.id}",
+            f"{holdfast} explain {self._short_id(self.buggy)}",
             f"{holdfast} verify",
             f"{holdfast} --app holdfast.demo.app:hf serve --dev",
         ]
+
+    def _short_id(self, job: Enqueued) -> str:
+        operator = hf.operate(actor="user:demo", role="admin")
+        return short_ids(operator.context, operator.jobs.id_space, [job.id])[job.id]
 
     def _timeline(self, store: Store, job: Enqueued) -> list[Row]:
         return store.read(lambda tx: tx.many(JOB_SQL.list_events, org_id=job.org_id, job_id=job.id))

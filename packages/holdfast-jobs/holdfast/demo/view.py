@@ -16,6 +16,7 @@ from holdfast.demo.waits import length
 from holdfast.store import Row
 
 PROGRESS_SECONDS = 1.0
+CONSOLE = "To open the console, follow the link that this prints:"
 TITLE = "one noisy tenant, four quiet ones, two workers, one SQLite file"
 PROMISE = (
     "Jobs run at least once and record at most one outcome. External effects are deduplicated when"
@@ -46,8 +47,8 @@ class View(Protocol):
 
     def summary(self, summary: Summary) -> None: ...
 
-    def commands(self, folder: str, commands: Sequence[str]) -> None:
-        """Print where the databases are, and commands to look at them."""
+    def commands(self, folder: str, commands: Sequence[str], console: str) -> None:
+        """Print where the databases are, commands to look at them, and how to open the console."""
         ...
 
 
@@ -121,10 +122,11 @@ class Lines:
         for count in counts:
             click.echo(f"  {count.name:14} {count.count:>5,}   {count.meaning}")
 
-    def commands(self, folder: str, commands: Sequence[str]) -> None:
+    def commands(self, folder: str, commands: Sequence[str], console: str) -> None:
         click.echo(f"\nThe databases are in {folder}. To look at the jobs:")
         for command in commands:
             click.echo(f"  {command}")
+        click.echo(f"\n{CONSOLE}\n  {console}")
 
 
 def since_first(events: Sequence[Row]) -> list[tuple[float, Row]]:

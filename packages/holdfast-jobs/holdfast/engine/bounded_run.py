@@ -247,7 +247,7 @@ class Runs:
         if current.get() is not None:
             return "code that runs inside a job may not start runs"
         if self.org_id is not None:
-            return "a run serves every tenant, and this caller is bound to one"
+            return "runs belong to no tenant, and this caller is bound to a tenant"
         if role != Role.ADMIN:
             return "only an administrator may start a run"
         return None

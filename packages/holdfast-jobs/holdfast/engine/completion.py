@@ -218,7 +218,7 @@ def _log_ignored(settled: Settled, outcome: Outcome) -> None:
         "outcome": verb_of(settled.outcome),
         "ignored": verb_of(outcome),
         "detail": "The handler ended otherwise after job.transaction(complete=True)."
-        " The recorded outcome stands.",
+        " The recorded outcome is kept.",
     }
     if fault is not None:
         fields |= {"error_class": fault.error_class, "stack": fault.stack}

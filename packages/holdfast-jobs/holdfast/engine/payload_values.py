@@ -202,7 +202,7 @@ def _parsed(value: Any, kind: type, place: str) -> Any:
     try:
         return kind(value) if issubclass(kind, Enum) else _PARSED[kind](value)
     except (TypeError, ValueError, AttributeError, InvalidOperation, OverflowError):
-        raise _wrong(place, f"is no {kind.__name__}") from None
+        raise _wrong(place, f"is not a valid {kind.__name__}") from None
 
 
 def _collection(value: Any, kind: type, arguments: tuple[Any, ...], place: str) -> Any:
@@ -219,7 +219,7 @@ def _collection(value: Any, kind: type, arguments: tuple[Any, ...], place: str) 
     try:
         return make(items)
     except TypeError:
-        raise _wrong(place, f"is no {kind.__name__}") from None
+        raise _wrong(place, f"is not a valid {kind.__name__}") from None
 
 
 def _seconds(value: Any) -> timedelta:

@@ -109,7 +109,7 @@ class Walk:
 
     def _why_none(self, item: Standing) -> str:
         if item.state is DeadLetterState.REPLAYING:
-            return "a replay is under way"
+            return "a replay is running"
         first = self.steps[0]
         if first is Action.RESOLVE and item.state is DeadLetterState.REPLAYED:
             return "replayed, not verified"

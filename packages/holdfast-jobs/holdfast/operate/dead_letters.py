@@ -237,7 +237,7 @@ class DeadLetters:
                 letter.standing, self._handler_of(letter), full_restart=full_restart
             )
             if problem is not None:
-                raise StepRefused(f"Dead letter {letter.job_id} is not replayed: {problem}.")
+                raise StepRefused(f"Dead letter {letter.job_id} cannot be replayed: {problem}.")
             replays = make_replays(
                 tx, self.context, [letter], ids=ids, reason=why, full_restart=full_restart
             )

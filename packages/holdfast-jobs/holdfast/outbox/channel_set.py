@@ -103,7 +103,7 @@ class ChannelSet:
         if not self.knows(name):
             if not self.configured.names and not self.added:
                 return None
-            return f"channel must be one of {', '.join(self.names)}; there is no other here"
+            return f"channel must be one of {', '.join(self.names)}"
         if name in self.added:
             longest = self.added[name].channel.capabilities.longest_text
             return text_problem(f"{subject}\n{text}", longest)

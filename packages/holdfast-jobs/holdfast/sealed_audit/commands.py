@@ -172,7 +172,7 @@ def seal(ctx: click.Context, actor: str, role: str, org_id: str | None, as_json:
     else:
         click.echo(
             f"{sealed.events} events sealed, {sealed.unsealed} not yet: a transaction or another"
-            " pass is under way. Try again."
+            " pass is running. Try again."
         )
     ctx.exit(0 if sealed.is_whole else 1)
 

@@ -19,6 +19,7 @@ from holdfast.cli.given import (
 from holdfast.webhooks.operator import OLDEST, OperatorWebhooks, WebhookSecret
 
 COLUMNS = ("id", "org_id", "url", "events", "paused_at", "created_by", "created_at")
+NONE = "No webhooks. Register one: holdfast webhooks add URL --reason TEXT"
 reason_option = click.option("--reason", required=True, help="Reason recorded in the audit.")
 
 
@@ -49,7 +50,7 @@ def list_webhooks(
     if as_json:
         print_json(lines)
     else:
-        print_table(lines, COLUMNS)
+        print_table(lines, COLUMNS, empty=NONE)
 
 
 @webhooks.command()
@@ -74,7 +75,10 @@ def add(
     org_id: str | None,
     as_json: bool,
 ) -> None:
-    """Register an endpoint and print its secret, which is not shown again."""
+    """Register an endpoint and print its secret.
+
+    The secret is not shown again.
+    """
     with app_of(ctx, required=False, creates=True) as hf:
         made = _noun(hf, actor, role, org_id).add(url, events=events, reason=reason)
     _print_secret(made, as_json=as_json)

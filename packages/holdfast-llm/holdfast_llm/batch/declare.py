@@ -230,7 +230,7 @@ def _check_kind(route: Route) -> None:
 
     if route.adapter_kind not in ADAPTERS:
         known = ", ".join(sorted(ADAPTERS))
-        raise ValueError(f"names adapter_kind {route.adapter_kind!r}; there is: {known}")
+        raise ValueError(f"names adapter_kind {route.adapter_kind!r}; known: {known}")
 
 
 def _check_way(route: Route, provider: CommonProviderSettings) -> None:

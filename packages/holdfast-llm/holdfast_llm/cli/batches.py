@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.given import (
+    ShortId,
     app_of,
-    id_of,
     json_option,
     operator_of,
     operator_options,
@@ -22,6 +22,7 @@ from holdfast.cli.given import (
     shorten,
 )
 from holdfast.cli.logged import logged
+from holdfast.cli.next_command import next_page
 from holdfast.cli.run import perform, perform_options
 from holdfast.operate.page import NEWEST
 from holdfast.operate.plural import counted
@@ -78,7 +79,10 @@ def batches_of(
     help="Maximum number of rows.",
 )
 @click.option(
-    "--before", default=NEWEST, help="Only batches older than this id, for the next page."
+    "--before",
+    type=ShortId("batches"),
+    default=NEWEST,
+    help="Only batches older than this id, for the next page.",
 )
 @operator_options
 @json_option
@@ -87,7 +91,6 @@ def list_batches(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     """List batches, newest first."""
     who = {name: given.pop(name) for name in ("actor", "role", "org_id")}
     wanted = BatchFilter(given.pop("state"), given.pop("mode"))
-    given["before"] = id_of(given["before"], "--before")
     with app_of(ctx, required=False) as hf:
         operator = operator_of(hf, **who)
         found = operator.batches.list(wanted, **given)
@@ -100,7 +103,7 @@ def list_batches(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     if rows:
         click.echo(f"\n{counted(len(rows), 'batch', 'batches')}")
     if found.next is not None:
-        click.echo(f"More: holdfast batches list --before {found.next}")
+        click.echo(f"More: {next_page(ctx, '--before', ids.get(found.next, found.next))}")
 
 
 @batches.command()

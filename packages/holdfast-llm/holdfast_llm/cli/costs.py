@@ -94,6 +94,12 @@ def _cost(row: Mapping[str, Any]) -> str:
 
 def _print(report: CostReport) -> None:
     total = _document(report.total)
+    if not report.groups:
+        click.echo(
+            f"No model requests from {report.since:%F} to {report.until:%F}. Jobs declared with"
+            " hf.batch record their cost here; other days: --since and --until"
+        )
+        return
     rows = [_document(one) for one in report.groups]
     named = [one.value.replace("-", "_") for one in report.by]
     columns = (

@@ -51,7 +51,7 @@ def check_schedule(app: Scheduling, schedule: Schedule) -> None:
     if schedule.run_name is not None:
         if schedule.run_name not in app.settings.runs:
             known = ", ".join(sorted(app.settings.runs)) or "none"
-            says = f"{schedule.run_name!r} is not declared; there is: {known}"
+            says = f"{schedule.run_name!r} is not declared; declared: {known}"
             raise InvalidSchedule(schedule.name, {"run": says})
         return
     try:

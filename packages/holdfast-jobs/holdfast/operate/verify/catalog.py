@@ -75,9 +75,7 @@ def _find_open(context: VerifyContext) -> Iterator[Violation]:
     yield from _find_policies(context, tables)
     for row in context.tx.many(SQL.list_rights):
         place = f"table:{row['table_name']}" if row["table_name"] else f"role:{row['role']}"
-        yield _wrong(
-            place, f"{row['role']} has {row['word']}, which no policy restricts"
-        )
+        yield _wrong(place, f"{row['role']} has {row['word']}, which no policy restricts")
     unique = [
         Key(row["table_name"], row["name"], (row["leads"],))
         for row in context.tx.many(SQL.list_unique)
