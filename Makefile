@@ -92,7 +92,7 @@ sim:  ## Run seeded simulations: make sim SEEDS=n (not built yet)
 	@echo "make sim: the simulated world is not built yet."; exit 1
 
 e2e: $(STAMP)  ## Test the console in a headless Chromium on both databases; screenshots in build/e2e
-	@command -v chromium >/dev/null || { echo "Installing Chromium"; apt-get install -y -qq chromium >/dev/null; }
+	@command -v chromium >/dev/null || { echo "Installing Chromium"; apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/pip install -q --disable-pip-version-check 'playwright>=1.50'
 	@$(BIN)/python -m pytest -q -n 0 -p no:cacheprovider e2e
 

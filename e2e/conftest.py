@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.conftest import (
     databases,
@@ -27,12 +27,19 @@ __all__ = [
     "url",
 ]
 
+# The machine may be busy: a condition that comes true late is no failure.
+expect.set_options(timeout=60_000)
+
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+            executable_path="/usr/bin/chromium",
+            args=[
+                *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+                *("--disable-background-networking", "--disable-component-update"),
+            ],
         )
         yield found
         found.close()

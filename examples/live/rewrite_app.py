@@ -2,8 +2,9 @@
 
     uvicorn examples.live.rewrite_app:app
 
-Open http://127.0.0.1:8000/?person=nora and http://127.0.0.1:8000/?person=luis. The simulator plays
-the model. The page follows the rewrites of its person with EventSource; it learns states and
+Open http://127.0.0.1:8000/?person=nora and http://127.0.0.1:8000/?person=luis. DATABASE_URL names a
+database of yours; without it, a SQLite file in a temporary folder is used. The simulator plays the
+model. The page follows the rewrites of its person with EventSource; it learns states and
 arrivals, and nothing of providers, attempts or queues.
 """
 
@@ -35,7 +36,7 @@ os.environ["SIMULATED_KEY"] = "not-a-real-key"
 simulator = Simulator(responder=lambda _: {"rewritten_text": POLITE, "output_language": "en"})
 hf = Holdfast(
     settings=Settings(
-        db=f"sqlite:///{tempfile.mkdtemp()}/work.db",
+        db=os.environ.get("DATABASE_URL") or f"sqlite:///{tempfile.mkdtemp()}/work.db",
         providers={
             "openai": ProviderSettings(
                 base_url=simulator.url("openai"),

@@ -48,7 +48,15 @@ After = Annotated[
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Server-sent events. The data of each is a JSON document.",
-        "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+        # The fields of one event: readers of the document check each of them by it.
+        "content": {
+            MEDIA_TYPE: {
+                "schema": {
+                    "type": "object",
+                    "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+                }
+            }
+        },
     }
 }
 

@@ -38,15 +38,17 @@ def minutes(series: Sequence[Series], now: datetime, *, label: str) -> Markup:
         )
         value = top * share
         shown = f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
-        parts.append(Markup('<text class="tick" x="0" y="{}">{}</text>').format(y - 3, shown))
+        # On a phone only the newer half is visible, so the number is there twice.
+        for x, names in ((0, "tick"), (WIDTH // 2 + 4, "tick near")):
+            parts.append(
+                Markup('<text class="{}" x="{}" y="{}">{}</text>').format(names, x, y - 3, shown)
+            )
     for at in range(count):
         parts.append(_bar(series, at, step, top, now - timedelta(minutes=count - 1 - at)))
     for ago in (45, 30, 15):
         x = round((count - ago) * step, 1)
         parts.append(
-            Markup('<text class="tick" text-anchor="middle" x="{}" y="{}">{} min</text>').format(
-                x, HEIGHT - 4, -ago
-            )
+            Markup('<text class="tick" x="{}" y="{}">{} min</text>').format(x + 4, HEIGHT - 4, -ago)
         )
     parts.append(
         Markup('<text class="tick" text-anchor="end" x="{}" y="{}">now</text>').format(

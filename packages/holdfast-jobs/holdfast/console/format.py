@@ -72,6 +72,9 @@ def usd(value: Any, digits: int = 4) -> str:
         amount = Decimal(str(value))
     except InvalidOperation:
         return str(value)
+    least = Decimal(1).scaleb(-digits)
+    if 0 < abs(amount) < least:
+        return f"< ${least}"
     places = 2 if abs(amount) >= 1 or amount == 0 else digits
     return f"{'-' if amount < 0 else ''}${abs(amount):,.{places}f}"
 
@@ -82,7 +85,7 @@ def span(seconds: float | None) -> str:
         return DASH
     left = max(0, int(seconds))
     if left < 1:
-        return "under 1 s" if seconds > 0 else "0 s"
+        return "< 1 s" if seconds > 0 else "0 s"
     for size, unit, below, next_unit in (
         (86_400, "d", 3_600, "h"),
         (3_600, "h", 60, "min"),
@@ -110,6 +113,8 @@ def ago(value: datetime | None, now: datetime) -> Markup:
     at = value.astimezone(UTC)
     seconds = (now - value).total_seconds()
     says = f"{span(seconds)} ago" if seconds >= 0 else f"in {span(-seconds)}"
+    if abs(seconds) < 1:
+        says = "just now"
     return Markup('<time datetime="{}" data-keep title="{}">{}</time>').format(
         at.isoformat(timespec="seconds"), at.strftime("%Y-%m-%d %H:%M:%S UTC"), says
     )

@@ -67,6 +67,10 @@
     const region = event.target.closest?.("[data-live]");
     if (region && (document.hidden || region.querySelector("details[open], form :focus"))) event.preventDefault();
   });
+  // On a phone the navigation scrolls sideways.
+  const nav = document.querySelector(".side nav");
+  const here = nav?.querySelector("[aria-current]");
+  if (here) nav.scrollLeft = here.offsetLeft - nav.offsetLeft - 16;
   document.addEventListener("htmx:after:swap", () => writeTimes(document));
   writeTimes(document);
 })();
