@@ -23,7 +23,7 @@ RUDE = "Clean the bloody kitchen after yourself, it is disgusting!"
 
 
 @pytest.fixture
-def court(url: str, chromium: Browser) -> Court:
+def court(url: str) -> Court:
     made = Court(url, FakeClock(datetime.now(UTC)))
     made.says = verdict("threat", quote="help me a lot")
     return made
