@@ -171,7 +171,7 @@ class World:
         found = []
         for path, route in routes_of(self.app):
             if path in ("/", "/console") or path.startswith("/console/"):
-                # tests/console/test_access.py walks the pages of the console.
+                # tests/console/test_walk.py walks the pages of the console.
                 continue
             assert isinstance(route, APIRoute), path
             for method in route.methods:

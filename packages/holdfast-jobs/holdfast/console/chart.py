@@ -39,9 +39,9 @@ def minutes(series: Sequence[Series], now: datetime, *, label: str) -> Markup:
         value = top * share
         shown = f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
         # On a phone only the newer half is visible, so the number is there twice.
-        for x, names in ((0, "tick"), (WIDTH // 2 + 4, "tick near")):
+        for left, names in ((0, "tick"), (WIDTH // 2 + 4, "tick near")):
             parts.append(
-                Markup('<text class="{}" x="{}" y="{}">{}</text>').format(names, x, y - 3, shown)
+                Markup('<text class="{}" x="{}" y="{}">{}</text>').format(names, left, y - 3, shown)
             )
     for at in range(count):
         parts.append(_bar(series, at, step, top, now - timedelta(minutes=count - 1 - at)))

@@ -31,7 +31,7 @@ def _page(visit: PageContext, checked: dict[str, Any] | None = None) -> Shown:
     kept = visit.kept(*FIELDS)
     before = visit.maybe("before")
     events: Any = ()
-    needs_tenant = visit.org_id is None and visit.role is not Role.ADMIN and not kept.get("org_id")
+    needs_tenant = visit.org_id is None and visit.role is Role.OPERATOR and "org_id" not in kept
     if not needs_tenant:
         wanted = AuditFilter(
             kept.get("org_id"),

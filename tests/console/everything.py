@@ -1,0 +1,56 @@
+"""One of everything that a page of the console shows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast import FakeClock, Transient
+from holdfast.engine.worker.heartbeat import Heartbeat
+from tests.apps.judged import Court, verdict
+from tests.apps_review.bench import Bench
+from tests.console.site import World
+from tests.outbox.planted import plant_delivery
+from tests.outbox.scripted import ScriptedChannel
+from tests.story import ORG, OTHER_ORG
+
+
+class Everything:
+    """An application with objects for every page.
+
+    *minutes* of work lie behind it, on a clock that ends now.
+    """
+
+    def __init__(self, url: str, *, minutes: int = 0) -> None:
+        self.clock = FakeClock(datetime.now(UTC) - timedelta(hours=3))
+        self.court = Court(url, self.clock)
+        self.court.says = verdict("threat", quote="help me a lot")
+        self.hf = self.court.hf
+        self.held = self.court.send()
+        self.review = Bench(self.hf, self.clock, ScriptedChannel(self.clock)).succeed().review
+        self._work(minutes)
+        self.world = World(self.hf, dead=12, work=30)
+        for worker in ("worker-1", "worker-2"):
+            queues = sorted(self.hf.known_queues)
+            Heartbeat(self.hf.store, {}, worker, queues, [], lease_ms=60_000).send()
+        self.delivery = plant_delivery(self.hf, "held", tries=(("first", "unsure"),))
+        operator = self.hf.operate(actor="user:ann", role="admin")
+        self.batch = next(iter(operator.batches.list(with_ended=True))).id
+        self.run = next(iter(operator.runs.list())).run_id
+
+    def _work(self, minutes: int) -> None:
+        """A few jobs a minute; some are retried once."""
+
+        def send(job: Any, payload: dict[str, Any]) -> None:
+            if payload["n"] % 11 == 0 and job.attempt == 1:
+                raise Transient
+
+        self.hf.job("mail.send")(send)
+        self.clock.advance(datetime.now(UTC) - timedelta(minutes=minutes) - self.clock.now())
+        worker = self.hf.worker()
+        for minute in range(minutes):
+            count = 6 + minute * 7 % 9
+            org_id = OTHER_ORG if minute % 3 else ORG
+            self.hf.enqueue_many("mail.send", [{"n": n} for n in range(count)], org_id=org_id)
+            worker.run_once(limit=50)
+            self.clock.advance(minutes=1)
