@@ -209,6 +209,10 @@ runs.profile runs.queues runs.respect_not_before_at runs.retry_backoff_seconds r
 runs.zone schedules.catch_up schedules.cron schedules.every schedules.job_type schedules.org_id
 schedules.payload schedules.run schedules.zone serve.body_limit_bytes serve.body_seconds
 serve.host serve.port serve.read_seconds serve.requests_per_minute serve.session_hours
+serve.oidc.admins serve.oidc.all_tenants serve.oidc.allow_private serve.oidc.client_id
+serve.oidc.client_secret_env serve.oidc.client_secret_file serve.oidc.issuer serve.oidc.name_claim
+serve.oidc.operators serve.oidc.redirect_url serve.oidc.role_claim serve.oidc.scopes
+serve.oidc.tenant_claim serve.oidc.viewers
 settle_limit tenants.max_running tenants.weight
 webhooks.allow_private webhooks.connect_seconds webhooks.max_endpoints webhooks.max_parallel
 webhooks.overlap_seconds webhooks.read_seconds

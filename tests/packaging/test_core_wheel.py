@@ -17,7 +17,7 @@ from tests.short_demo import PROGRAM
 Make = Callable[..., Environment]
 CORE_WHEEL = "holdfast-jobs"
 # What a user installs for the optional parts of the core; pytest runs its plugin.
-EXTRAS = (f"{CORE_WHEEL}[postgres,channels,demo,metrics,s3,serve,client,trace]", "pytest")
+EXTRAS = (f"{CORE_WHEEL}[postgres,channels,demo,metrics,oidc,s3,serve,client,trace]", "pytest")
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 import {package}

@@ -105,7 +105,7 @@ def check_address(hf: Holdfast, host: str, *, is_dev: bool) -> None:
             " Leave --host out, or leave --dev out and create a key: holdfast keys create NAME"
             " --role admin --reason TEXT"
         )
-    if not has_keys(hf.store):
+    if hf.settings.serve.oidc.issuer is None and not has_keys(hf.store):
         raise ConfigError(
             f"{host} is reachable from other machines, and no API key exists. Create one first:"
             " holdfast keys create NAME --role admin --reason TEXT"

@@ -50,8 +50,15 @@ class ApiAccess(Access):
 
 def install(app: FastAPI, hf: Holdfast) -> None:
     """Add the console to the application of the HTTP API, under ``/console``."""
-    site = Site(hf, ApiAccess(app.state.authentication))
+    has_openid = hf.settings.serve.oidc.issuer is not None
+    site = Site(
+        hf, ApiAccess(app.state.authentication), openid_path="/oidc/login" if has_openid else None
+    )
     app.state.console = site
+    if has_openid:
+        from holdfast.console.openid import routes_of
+
+        app.router.routes.extend(routes_of(site))
 
     async def enter(request: Request) -> Response:
         root = str(request.scope.get("root_path", "")).rstrip("/")

@@ -72,10 +72,19 @@ class Access(Protocol):
 class Site:
     """The console of an application. :attr:`routes` are mounted in an ASGI application."""
 
-    def __init__(self, hf: Holdfast, access: Access, *, prefix: str = "/console") -> None:
+    def __init__(
+        self,
+        hf: Holdfast,
+        access: Access,
+        *,
+        prefix: str = "/console",
+        openid_path: str | None = None,
+    ) -> None:
         self.hf = hf
         self.prefix = prefix
         self.access = access
+        # The path below the prefix that begins a login with OpenID Connect, if there is one.
+        self.openid_path = openid_path
         self.extensions = _load_extensions(hf)
         self.pages: list[Page] = [*PAGES, *(one for ext in self.extensions for one in ext.pages)]
         self.panels = [ext.panel for ext in self.extensions if ext.panel is not None]
@@ -86,7 +95,7 @@ class Site:
     def routes(self) -> list[Route]:
         """The routes of the console below its prefix. The last one answers unknown paths."""
         given: list[tuple[str, Callable[[Request], Awaitable[Response]], str]] = [
-            ("/login", self._login_page, "GET"),
+            ("/login", self.show_login, "GET"),
             ("/login", self._log_in, "POST"),
             ("/logout", self._log_out, "POST"),
             ("/static/{name:path}", self._static_file, "GET"),
@@ -193,10 +202,12 @@ class Site:
 
     # -- sessions
 
-    async def _login_page(self, request: Request, says: str = "", status: int = 200) -> Response:
+    async def show_login(self, request: Request, says: str = "", status: int = 200) -> Response:
+        """The login page, with a message."""
         values = {
             "title": "Log in",
             "says": says,
+            "openid_path": self.openid_path,
             "next": request.query_params.get("next", ""),
             **self._always(request),
         }
@@ -205,14 +216,18 @@ class Site:
     async def _log_in(self, request: Request) -> Response:
         form = await _form(request)
         key = next(iter(form.get("key", ())), "").strip()
-        root, wanted = self._root(request), next(iter(form.get("next", ())), "")
-        # Only a path of the console: never another site.
-        is_own = wanted.startswith(f"{root}/") and "\\" not in wanted and "//" not in wanted
-        response = RedirectResponse(wanted if is_own else f"{root}/", 303, HEADERS)
+        wanted = self.own_path(request, next(iter(form.get("next", ())), ""))
+        response = RedirectResponse(wanted, 303, HEADERS)
         if not key or not await self.access.log_in(request, response, key):
             says = "This key is not valid here. Check it, or create a new one: holdfast keys create"
-            return await self._login_page(request, says, 403)
+            return await self.show_login(request, says, 403)
         return response
+
+    def own_path(self, request: Request, wanted: str) -> str:
+        """The page to open after a login: a path of the console, and never another site."""
+        root = self._root(request)
+        is_own = wanted.startswith(f"{root}/") and "\\" not in wanted and "//" not in wanted
+        return wanted if is_own and wanted.isprintable() else f"{root}/"
 
     async def _log_out(self, request: Request) -> Response:
         response = RedirectResponse(f"{self._root(request)}/login", 303, HEADERS)
