@@ -72,6 +72,7 @@ def test_the_demo_loses_doubles_overpays_and_leaks_nothing_and_leaves_its_databa
     assert (counts["rewritten"], counts["charges"]) == ([3], [6])
     check_the_captions(done.stdout)
     check_the_commands(done.stdout, tmp_path, run)
+    check_the_databases(tmp_path, run)
 
 
 def check_the_captions(printed: str) -> None:
@@ -103,6 +104,16 @@ def check_the_commands(printed: str, folder: Path, run: Run) -> None:
         shown = run(*arguments)
         assert (shown.code, shown.err) == (0, "")
         assert text in shown.out
+
+
+def check_the_databases(folder: Path, run: Run) -> None:
+    for path in folder.glob("*/*.db"):
+        shown = run("--db", f"sqlite:///{path}", "verify")
+        assert (shown.code, shown.err) == (0, ""), (path.name, shown.out)
+    # The mail act leaves a delivery for an operator, which the doctor reports.
+    (rewrites,) = folder.glob("*/rewrite.db")
+    shown = run("--db", f"sqlite:///{rewrites}", "doctor")
+    assert (shown.code, shown.err) == (0, ""), shown.out
 
 
 def test_without_acts_the_demo_shows_the_jobs_only(
