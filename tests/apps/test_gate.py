@@ -6,7 +6,7 @@ import pytest
 
 from holdfast_rewrite.detect import local_detector
 from holdfast_rewrite.enums import Mark, Strength
-from holdfast_rewrite.gate import GateCode, Severity, can_decide, check, mark_of
+from holdfast_rewrite.gate import GateCode, Severity, check, mark_of
 
 ASKED = "Turn the music down, I get up at six!"
 KIND = "I get up at six. Could you turn the music down, please?"
@@ -256,12 +256,3 @@ def test_the_verdict_is_that_of_the_worst_finding() -> None:
     assert mark(KIND) is Mark.PASS
     assert mark(f"{KIND} Or else.") is Mark.WARN
     assert mark(f"{KIND} Or else, flatplan.io.") is Mark.FAIL
-
-
-def test_the_gate_says_what_it_cannot_decide() -> None:
-    assert can_decide("en")
-    assert can_decide("pl", GateCode.NUMBER)
-    assert can_decide("fi", "too_long")
-    assert not can_decide("fi")
-    assert not can_decide("fi", GateCode.VULGARITY)
-    assert not can_decide("en", "request_reversed")

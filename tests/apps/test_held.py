@@ -150,16 +150,21 @@ def test_a_decision_that_dies_or_loses_its_answer_is_made_once(court: Court) -> 
 # -- without a judge
 
 
-def test_without_a_judge_the_policy_holds_and_a_person_delivers(url: str, clock: FakeClock) -> None:
+@pytest.mark.parametrize("strength", Strength)
+@pytest.mark.parametrize("writes", [KIND, f"{KIND} I AM WAITING!!"], ids=["passed", "warned"])
+def test_without_a_judge_the_policy_holds_and_a_person_delivers(
+    url: str, clock: FakeClock, strength: Strength, writes: str
+) -> None:
     with open_court(url, clock, judge_route=JudgeRouteSettings(), without_judge="hold") as court:
-        court.heard.result = result_of(Strength.FULL_REFRAME)
+        court.heard.result = result_of(strength)
+        court.writes = writes
         request_id = court.send()
 
         assert (court.row(request_id)["step"], court.received()) == ("held", [])
         assert court.draft(request_id)["hold_reason"] == "policy"
         court.desk().held.approve(request_id, reason="read it")
         court.run("orchestrator")
-        assert (court.received(), court.judges) == ([KIND], 0)
+        assert (court.received(), court.judges) == ([writes], 0)
         assert_sound(court.hf)
 
 
@@ -225,10 +230,11 @@ def test_the_doctor_and_the_metrics_tell_of_held_rewrites(court: Court) -> None:
     assert 'holdfast_rewrites_total{lane="same_language",step="held"' in said
 
 
-def test_a_held_rewrite_is_shown_edited_and_approved_on_the_command_line(
+def test_held_rewrites_are_shown_edited_rejected_and_approved_on_the_command_line(
     court: Court, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = court.send(), court.send("Please take the bins out, they smell.")
+    third = court.send("Please take the bins out, it is late.")
     who = ("--role", "admin", "--actor", "user:reviewer")
 
     def cli(*arguments: str) -> Any:
@@ -237,12 +243,14 @@ def test_a_held_rewrite_is_shown_edited_and_approved_on_the_command_line(
             main(["--db", url, "rewrite", "held", *arguments, *who])
         return json.loads(printed.getvalue())
 
-    assert {one["rewrite_request_id"] for one in cli("list")} == {first, second}
+    assert {one["rewrite_request_id"] for one in cli("list")} == {first, second, third}
     assert cli("show", first)["rewritten_text"] == KIND
     assert cli("edit", first, "--text", EDITED, "--reason", "softer")["status"] == "completed"
     assert cli("reject", second, "--reason", "no")["status"] == "failed"
+    assert cli("approve", third, "--reason", "as it is")["status"] == "completed"
     assert cli("list") == []
-    assert court.received() == [EDITED]
+    assert sorted(court.received()) == sorted([EDITED, KIND])
+    assert events(court, third)[-1][0] == "held_approved"
 
 
 def test_no_quote_of_the_judge_is_in_the_log_the_audit_the_metrics_or_the_database(

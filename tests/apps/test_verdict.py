@@ -166,17 +166,17 @@ def test_the_prompt_asks_for_every_code_and_its_version_exists() -> None:
 # -- who decides without a judge
 
 
-def test_without_a_judge_the_gate_decides_only_what_it_can() -> None:
+def test_without_a_judge_a_person_decides_unless_the_policy_is_gate_only() -> None:
     def by(source: str, target: str, strength: Strength, **rewrite: Any) -> str:
         routes = Routes(Settings(rewrite=RewriteSettings(routes=(ROUTE,), **rewrite)))
         lane = Lane.between(source, target)
         asked = RouteRequest(JOB_TYPE, Surface.OTHER, strength, source, target, lane, "v1")
         return str(routes.decide(asked)["verdict_by"])
 
-    light, full = Strength.LIGHT_TOUCH, Strength.FULL_REFRAME
-    assert by("en", "en", light) == "gate"
-    assert [by("en", "en", full), by("en", "de", light), by("sv", "sv", light)] == ["person"] * 3
-    assert by("en", "de", full, without_judge="gate_only") == "gate"
+    for strength in Strength:
+        for languages in (("en", "en"), ("en", "de"), ("sv", "sv")):
+            assert by(*languages, strength) == "person"
+            assert by(*languages, strength, without_judge="gate_only") == "gate"
 
 
 # -- the simulated judge

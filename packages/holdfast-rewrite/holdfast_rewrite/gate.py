@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast_rewrite.detect import KNOWN, Detector
+from holdfast_rewrite.detect import Detector
 from holdfast_rewrite.enums import LONGEST_REWRITE, Code, Lane, Mark, PowerMode, Strength
 from holdfast_rewrite.foreign_content import contacts_in, links_in, markup_in
 from holdfast_rewrite.language import BadLocale, normalize
@@ -108,8 +108,6 @@ _FACTS = frozenset(
         GateCode.THING,
     }
 )
-# The codes for which a language needs a table.
-_BY_TABLE = _FACTS - {GateCode.LINK, GateCode.CONTACT} | frozenset(_SAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,23 +121,6 @@ class Finding:
     @property
     def is_refused(self) -> bool:
         return self.severity is Severity.REFUSE
-
-
-def can_decide(language: str, code: GateCode | str | None = None) -> bool:
-    """Return whether the gate can find *code* in texts of a language.
-
-    Without a code: whether it can find all of its codes. A code that the gate does not have, such
-    as a threat or a reversed request, it cannot decide in any language.
-    """
-    has_tables = Lexicon.has(language)
-    if code is None:
-        return has_tables and language in KNOWN
-    if code not in tuple(GateCode):
-        return False
-    found = GateCode(code)
-    if found is GateCode.NON_TARGET_LOCALE:
-        return language in KNOWN
-    return has_tables or found not in _BY_TABLE
 
 
 def check(

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from holdfast.config import Settings
@@ -86,8 +84,8 @@ class Routes:
         own = self._settings.rewrite
         judge = own.judge_route
         if judge.provider is None:
-            decides = own.without_judge == "gate_only" or gate_decides(request)
-            return {"verdict_by": (VerdictBy.GATE if decides else VerdictBy.PERSON).value}
+            by = VerdictBy.GATE if own.without_judge == "gate_only" else VerdictBy.PERSON
+            return {"verdict_by": by.value}
         return {
             "verdict_by": VerdictBy.JUDGE.value,
             "judge": {
@@ -157,25 +155,6 @@ class Routes:
         if mode == "batch" and not capabilities_of(account, adapter.capabilities).supports_batches:
             return [f"sends batches to {provider!r}, which takes none; use execution_mode async"]
         return []
-
-
-def gate_decides(request: RouteRequest) -> bool:
-    """Return whether a rewrite may be stored on the gate's word, without a judge or a person.
-
-    The gate compares words. It can do so where the sender's own words stay: in a light touch within
-    one language that has a lexicon.
-    """
-    return (
-        request.lane is Lane.SAME_LANGUAGE
-        and request.rewrite_strength is Strength.LIGHT_TOUCH
-        and _has_lexicon(request.target_locale)
-    )
-
-
-@cache
-def _has_lexicon(locale: str) -> bool:
-    # The file is not read: submitting a message must not load a lexicon.
-    return files("holdfast_rewrite").joinpath("lexicons", f"{locale}.toml").is_file()
 
 
 def classifier_route(settings: Settings) -> Route | None:
