@@ -193,10 +193,41 @@ def test_another_currency_a_new_person_or_day_is_refused(
         ("¿Puedes bajar la música? Merci beaucoup à toi.", "es"),
         ("Kannst du die Musik leiser machen? Thanks a lot.", "de"),
         ("Could you turn the music down? Ich kann nicht schlafen.", "en"),
+        ("¿Puedes bajar la música? Thanks a lot!", "es"),
+        ("Kannst du die Musik leiser machen? Merci beaucoup.", "de"),
+        ("Could you turn the music down? Gracias, amigo mío.", "en"),
+        ("¿Podrías turn the music down, por favor?", "es"),
+        ("Pourrais-tu baisser la musique ? Turn it off, please.", "fr"),
+        ("Vil du skrue ned for musikken?", "de"),
+        ("Kannst du die Musik leiser machen? Tack så mycket.", "de"),
+        ("Could you turn the music down? Teşekkürler.", "en"),
+        ("Możesz ściszyć muzykę? Děkuji moc.", "pl"),
+        ("Puoi abbassare la musica? Mulțumesc frumos.", "it"),
+        ("Could you turn the music down? Спасибо.", "en"),
     ],
 )
 def test_one_short_sentence_in_another_language_is_enough(text: str, target: str) -> None:
     assert codes(text, target=target) == {"non_target_locale": Severity.REFUSE}
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("Okay, kannst du die Musik leiser machen? Das WLAN und die Pizza teile ich gern.", "de"),
+        ("Sorry, zou je de muziek zachter willen zetten? Łukasz slaapt al.", "nl"),
+        ("Could you turn the music down, Zoë? The café and the Wi-Fi are fine.", "en"),
+        ("Puoi abbassare la musica? Il weekend con Jürgen e Siobhán è ok.", "it"),
+    ],
+)
+def test_names_and_loan_words_are_not_another_language(text: str, target: str) -> None:
+    assert "non_target_locale" not in codes(text, target=target)
+
+
+def test_a_title_that_the_original_quotes_is_not_another_language() -> None:
+    asked = "Stell Game of Thrones leiser, ich muss um 6 raus!"
+    text = "Könntest du Game of Thrones leiser stellen? Ich muss um 6 raus."
+
+    assert codes(text, asked, source="de", target="de") == {}
 
 
 # -- likeness
@@ -216,10 +247,10 @@ def test_a_sharp_message_that_hardly_changed_is_refused_and_a_calm_one_is_not() 
     assert codes(calm, calm) == {"near_identical": Severity.WARN}
 
 
-def test_a_rewrite_without_a_word_of_its_original_is_that_of_another_message() -> None:
+def test_a_rewrite_without_a_word_of_its_original_may_be_that_of_another_message() -> None:
     theirs = "Could you water my plants on the balcony while I travel?"
 
-    assert codes(theirs) == {"unrelated": Severity.REFUSE}
+    assert codes(theirs) == {"unrelated": Severity.WARN}
 
 
 @pytest.mark.parametrize(
@@ -229,12 +260,28 @@ def test_a_rewrite_without_a_word_of_its_original_is_that_of_another_message() -
         (f"{KIND} People like you never sleep.", "group_words"),
         (f"{KIND} You should be ashamed.", "shame_words"),
         (f"{KIND} This is your last warning.", "threat_words"),
-        (f"{KIND} You must obey.", "order_words"),
-        (f"{KIND} It is your fault.", "fault_words"),
     ],
 )
 def test_loaded_words_call_for_a_second_look(text: str, code: str) -> None:
     assert codes(text)[code] is Severity.WARN
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Könntest du die Schuhe bitte im Flur ausziehen?", "de"),
+        ("Entschuldige die Störung: Könntet ihr etwas leiser sein?", "de"),
+        ("Zou je de was eruit willen halen? De kraan heeft een lek.", "nl"),
+        ("¿Podrías sacar la basura a la calle? La última vez olía bastante.", "es"),
+        ("Tu pourrais laisser tes chaussures à la porte ? La dernière fois, c'était mieux.", "fr"),
+        ("Podes deixar o carro na rua? Assim a entrada fica livre.", "pt"),
+        ("Est-ce que tu pourrais remettre le salon en ordre ?", "fr"),
+    ],
+)
+def test_ordinary_words_call_for_no_second_look(text: str, language: str) -> None:
+    assert codes(text, text, source=language, target=language, strength=Strength.LIGHT_TOUCH) == {
+        "near_identical": Severity.WARN
+    }
 
 
 def test_health_that_the_original_mentions_is_not_new() -> None:

@@ -86,11 +86,11 @@ def _flags(findings: Sequence[Finding], *, is_unread: bool) -> dict[str, None]:
 
 
 def _intent(findings: Sequence[Finding], *, has_lexicon: bool) -> Mark:
-    """Return fail without a text to read, or if it is that of another message."""
+    """Return fail without a text to read, and a warning if it may be that of another message."""
     codes = {finding.code for finding in findings}
-    if GateCode.UNRELATED in codes or any(code.is_schema for code in codes):
+    if any(code.is_schema for code in codes):
         return Mark.FAIL
-    is_doubtful = GateCode.NON_TARGET_LOCALE in codes
+    is_doubtful = bool(codes & {GateCode.NON_TARGET_LOCALE, GateCode.UNRELATED})
     return Mark.WARN if is_doubtful or not has_lexicon else Mark.PASS
 
 

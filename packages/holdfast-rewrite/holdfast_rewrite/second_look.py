@@ -30,6 +30,8 @@ class Loaded(StrEnum):
     FAULT = "fault"
 
 
+# Orders and faults are too common in good rewrites; only the classifier reads them.
+_IN_REWRITES = (Loaded.HEALTH, Loaded.GROUP, Loaded.SHAME, Loaded.THREAT)
 # If the original mentions one of these, the rewrite may too.
 _MENTIONED = (Loaded.HEALTH, Loaded.GROUP)
 _EVERY = "any"
@@ -41,7 +43,7 @@ def loaded_words(
 ) -> Iterator[tuple[Loaded, str]]:
     """Yield what the words of a rewrite hint at, with the words."""
     said = plain(normalize_text(rewrite))
-    for kind in Loaded:
+    for kind in _IN_REWRITES:
         found = _search(kind, target, said)
         if found is None:
             continue

@@ -1,33 +1,56 @@
 """Check that every sentence of a rewrite is in the target language. Pure.
 
-A long part is left to the detector. In a short one, the most frequent words of the eight languages
-decide, because a detector cannot: "Merci beaucoup" after two Spanish sentences.
+A long part is left to the detector. In a short one, the frequencies of its words in 25 languages
+decide, because a detector cannot: "Merci beaucoup" after two Spanish sentences. Two words of
+another language in a sentence are enough; names and loan words are about as frequent in both.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 
 from holdfast_rewrite.detect import Detector, is_left_in, is_told_apart
 from holdfast_rewrite.enums import Level
-from holdfast_rewrite.normalize_text import normalize_text, plain
 
 _SENTENCE = re.compile(r"[^.!?…\n]+")
-_CLAUSE = re.compile(r"[^.!?…\n,;:()\u2013\u2014]+")
-_WORD = re.compile(r"[^\W\d_]+")
+# Addresses and disguised words are for other checks.
+_NOISE = re.compile(r"\S*(?:@|\w[.(\[*$]\w|://)\S*")
+# Parts of contractions such as I've and l'eau are no words of another language, nor are letters.
+_WORD = re.compile(r"(?<![\w'’])[^\W\d_]{2,}(?![\w'’])")  # noqa: RUF001
+_INSIDE = re.compile(r"(?<=[^\W_][ ,])\s*([^\W\d_]+)")
 # Shorter parts contain too many loan words and names.
 _SURE_LETTERS = 30
-# A clause of fewer words may be a name or a title; of these words, two must be known.
-_FEWEST_WORDS = 3
-_FEWEST_KNOWN = 2
-_KNOWN_SHARE = 0.5
+# The frequency of a word that is not in the table.
+_RARE = 3.4
+# One word counts at most this much, so that it takes two.
+_MOST, _LEAST = 2.2, -2.5
+# What the words of another language must be ahead, on a logarithmic scale. Measured on 3,011 good
+# and polite texts of eight languages: at most 2.6 for a run of words, and 1.7 for a sentence in
+# which no word is more frequent in the target language. Of 4,334 sentences in a wrong language, 10
+# are below both, and the detector finds those.
+_AHEAD_IN_RUN = 2.8
+_AHEAD_IN_SENTENCE = 1.8
+_SAME = 0.3
+# Letters beside a to z. A word with another one is not in the language, unless it is a name.
+_LETTERS = {
+    "de": "äöüßéèàêç",
+    "en": "éèêëïñçáóöü",
+    "es": "áéíñóúüç",
+    "fr": "àâæçèéêëîïôœùûüÿñ",
+    "it": "àèéìíîòóùú",
+    "nl": "áàéèêëïíöóüúç",
+    "pl": "ąćęłńóśźżé",
+    "pt": "áâãàçéêíóôõúü",
+}
 
 
-def is_in_language(text: str, *, source: str, target: str, detector: Detector) -> bool | None:
+def is_in_language(
+    text: str, *, source: str, target: str, detector: Detector, original: str = ""
+) -> bool | None:
     """Return whether a text is in its target language; None if unknown."""
     # A translation may include its original.
     for part, is_long in _parts(text):
@@ -38,7 +61,9 @@ def is_in_language(text: str, *, source: str, target: str, detector: Detector) -
             return False
         if is_long and is_told_apart(heard.language, target):
             return False
-    if any(_is_foreign(clause, target) for clause in _CLAUSE.findall(text)):
+    quoted = _quoted(original, is_translated=source != target)
+    sentences = _SENTENCE.findall(_NOISE.sub(" ", text))
+    if any(_is_foreign(sentence, target, quoted) for sentence in sentences):
         return False
     whole = detector.detect(text)
     if whole.confidence is not Level.LOW:
@@ -67,47 +92,100 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
                 break
 
 
-def _is_foreign(clause: str, target: str) -> bool:
-    """Return whether a clause has frequent words of another language and none of the target's."""
-    words = _WORD.findall(plain(normalize_text(clause)))
-    if target not in _common() or len(words) < _FEWEST_WORDS:
+def _quoted(original: str, *, is_translated: bool) -> frozenset[str]:
+    """Return the words that a rewrite may take over: all, or in a translation only names."""
+    seen = unicodedata.normalize("NFC", original)
+    if not is_translated:
+        return frozenset(map(str.lower, _WORD.findall(seen)))
+    return frozenset(word.lower() for word in _INSIDE.findall(seen) if word[0].isupper())
+
+
+def _is_foreign(sentence: str, target: str, quoted: Collection[str]) -> bool:
+    """Return whether the words of a sentence are far more frequent in another language."""
+    own = frequencies().get(target)
+    if own is None:
         return False
-    known = {
-        language: sum(word in frequent for word in words)
-        for language, frequent in _common().items()
-    }
-    own = known.pop(target)
-    return own == 0 and max(known.values()) >= max(_FEWEST_KNOWN, _KNOWN_SHARE * len(words))
+    said = [
+        word
+        for word in _WORD.findall(unicodedata.normalize("NFC", sentence))
+        if word.lower() not in quoted
+    ]
+    strange = [
+        _MOST if _is_strange(word, target, own, is_first=at == 0) else None
+        for at, word in enumerate(said)
+    ]
+    words = [word.lower() for word in said]
+    held = [max(own.get(word, _RARE), _RARE) for word in words]
+    for language, others in frequencies().items():
+        if not is_told_apart(language, target):
+            continue
+        ahead = [
+            odd if odd is not None else max(others.get(word, _RARE), _RARE) - mine
+            for word, mine, odd in zip(words, held, strange, strict=True)
+        ]
+        if _best_run(ahead) >= _AHEAD_IN_RUN:
+            return True
+        if ahead and min(ahead) >= -_SAME and sum(ahead) >= _AHEAD_IN_SENTENCE:
+            return True
+    return False
+
+
+def _is_strange(word: str, target: str, own: Mapping[str, float], *, is_first: bool) -> bool:
+    """Return whether a word has a letter that its language does not use."""
+    letters = _LETTERS.get(target)
+    if letters is None or word.isascii() or word.lower() in own:
+        return False
+    # A name keeps the letters of its language, but not another script.
+    known = letters if word[0].islower() or is_first else None
+    return any(
+        not unicodedata.name(sign, "").startswith("LATIN")
+        or (known is not None and sign not in known)
+        for sign in word.lower()
+        if not sign.isascii()
+    )
+
+
+def _best_run(ahead: list[float]) -> float:
+    """Return the largest sum of neighbouring words."""
+    best = run = 0.0
+    for one in ahead:
+        run = max(0.0, run + min(_MOST, max(_LEAST, one)))
+        best = max(best, run)
+    return best
 
 
 def _leader(text: str) -> str | None:
-    """Return the language with the most frequent words in a text; None if there is no one."""
-    words = _WORD.findall(plain(normalize_text(text)))
-    counts = sorted(
-        (sum(word in frequent for word in words), language)
-        for language, frequent in _common().items()
+    """Return the language whose words are most frequent in a text; None if it has no lead."""
+    words = [word.lower() for word in _WORD.findall(unicodedata.normalize("NFC", text))]
+    sums = sorted(
+        (sum(table.get(word, _RARE) for word in words), language)
+        for language, table in frequencies().items()
     )
-    (second, _), (first, language) = counts[-2:]
-    return language if first >= _FEWEST_KNOWN and first > second else None
+    (second, _), (first, language) = sums[-2:]
+    return language if first - second >= _SAME * 2 else None
 
 
-# The first words of each list have no meaning of their own.
-_FUNCTION_WORDS = 60
+# -- the table
 
-
-@cache
-def _words() -> Mapping[str, tuple[str, ...]]:
-    text = (files("holdfast_rewrite") / "common_words.toml").read_text("utf-8")
-    lists = tomllib.loads(text)
-    del lists["version"]
-    return {language: tuple(plain(said).split()) for language, said in lists.items()}
+# Words without a meaning of their own are this frequent.
+_FUNCTION_WORD = 6.3
 
 
 @cache
-def _common() -> Mapping[str, frozenset[str]]:
-    return {language: frozenset(said) for language, said in _words().items()}
+def frequencies() -> Mapping[str, Mapping[str, float]]:
+    """Return the frequent words by language, each with the logarithm of its frequency."""
+    found: dict[str, dict[str, float]] = {}
+    text = (files("holdfast_rewrite") / "word_frequencies.txt").read_text("utf-8")
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            language, frequency, *words = line.split(" ")
+            found.setdefault(language, {}).update(dict.fromkeys(words, float(frequency)))
+    return found
 
 
 @cache
 def _fillers() -> Mapping[str, frozenset[str]]:
-    return {language: frozenset(said[:_FUNCTION_WORDS]) for language, said in _words().items()}
+    return {
+        language: frozenset(word for word, often in words.items() if often >= _FUNCTION_WORD)
+        for language, words in frequencies().items()
+    }
