@@ -6,7 +6,7 @@ import pytest
 
 from holdfast_rewrite.detect import local_detector
 from holdfast_rewrite.enums import Mark, Strength
-from holdfast_rewrite.gate import GateCode, Severity, check, mark_of
+from holdfast_rewrite.gate import Severity, check, mark_of
 
 ASKED = "Turn the music down, I get up at six!"
 KIND = "I get up at six. Could you turn the music down, please?"

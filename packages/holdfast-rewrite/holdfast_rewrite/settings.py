@@ -165,7 +165,7 @@ class RewriteSettings(Section):
     """Whether a finding of the judge alone rejects a rewrite. If false, the rewrite is held for a
     person. A rewrite that both the gate and the judge object to is always rejected."""
     without_judge: str = setting("hold", one_of(WITHOUT_JUDGE))
-    """Who decides about rewrites that the gate did not refuse if `[rewrite.judge_route]` is not set.
+    """Who decides about rewrites that the gate did not refuse, without a `[rewrite.judge_route]`.
     `hold` holds all of them for a person. `gate_only` stores them without a verdict on their
     meaning, also those that the gate warned about."""
     held_alert_hours: float = setting(24.0, number(0.1, 24 * 365))
