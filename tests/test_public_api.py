@@ -27,7 +27,7 @@ DISTRIBUTIONS = {
     "holdfast_simulator",
 }
 CONTRIB = {f"holdfast.contrib.{name}" for name in ("asyncio", "fastapi", "sqlalchemy")}
-DJANGO = {f"holdfast.contrib.django.{name}" for name in ("app", "tasks")}
+DJANGO = {f"holdfast.contrib.django.{name}" for name in ("app", "asgi", "tasks")}
 SERVE = {"holdfast.api", "holdfast.client", "holdfast.console"}
 PUBLIC = DISTRIBUTIONS | {"holdfast.testing", "holdfast_llm.testing"} | SERVE | CONTRIB | DJANGO
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,3 +141,13 @@ def test_the_database_of_django_is_that_of_the_jobs(database: dict[str, Any], ur
 def test_a_database_that_cannot_hold_jobs_is_refused() -> None:
     with pytest.raises(ConfigError, match="HOLDFAST_APP"):
         database_url({"ENGINE": "django.db.backends.mysql", "NAME": "shop"})
+
+
+def test_the_api_and_the_console_are_mounted_in_django_with_its_logins(tmp_path: Path) -> None:
+    site = Path(__file__).with_name("django_site.py")
+
+    done = subprocess.run(
+        [sys.executable, str(site), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+
+    assert (done.stdout, done.returncode) == ("served\n", 0), done.stderr
