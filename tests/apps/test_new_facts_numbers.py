@@ -308,11 +308,11 @@ def test_a_number_that_was_said_is_let_through(original: str, rewrite: str, loca
         ("Dat zijn 20 borden!", "Er staan 8 borden.", "nl"),
         ("To 20 talerzy!", "Jest 8 talerzy.", "pl"),
         # Amounts.
-        ("Pay me back!", "Could you pay me back the thousand dollars?", "en"),
+        ("Pay me back the dollars!", "Could you pay me back the thousand dollars?", "en"),
         ("Zahl!", "Könntest du mir die hundert Euro zurückzahlen?", "de"),
         ("Zapłać sto złotych!", "Czy możesz oddać mi dwieście złotych?", "pl"),
         ("Sto male, paga!", "Potresti darmi 100 euro?", "it"),
-        ("Ich bin sauer, zahl!", "Could you pay the 1000 euros?", "en"),
+        ("Ich bin sauer, zahl die Euros!", "Could you pay the 1000 euros?", "en"),
         ("half of the rent", "60 % der Miete", "de"),
         # Times.
         ("Stop it!", "This is the third time.", "en"),

@@ -153,7 +153,7 @@ def check(
         *_marked_up(rewrite),
         *_foreign(original, rewrite),
         *_foul(rewrite, target_language),
-        *_facts(original, rewrite, target_language),
+        *_facts(original, rewrite, source_language, target_language),
         *_loaded(original, rewrite, source_language, target_language),
         *_loud(original, rewrite, power),
     ]
@@ -236,8 +236,8 @@ def _loaded(original: str, rewrite: str, source: str, target: str) -> Iterator[F
         yield Finding(GateCode(f"{kind.value}_words"), Severity.WARN, found)
 
 
-def _facts(original: str, rewrite: str, language: str) -> Iterator[Finding]:
-    for kind in invented(original, rewrite, language):
+def _facts(original: str, rewrite: str, source: str, target: str) -> Iterator[Finding]:
+    for kind in invented(original, rewrite, target, source=source):
         yield Finding(GateCode(kind.value), Severity.REFUSE)
 
 

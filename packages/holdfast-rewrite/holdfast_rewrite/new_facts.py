@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -21,6 +21,8 @@ from holdfast_rewrite.clock_times import NO_HOUR, Hours, around, hours_of, is_on
 from holdfast_rewrite.normalize_text import normalize_text, plain
 from holdfast_rewrite.numerals import in_digits, in_parts, numerals, tables
 from holdfast_rewrite.pattern import one_of, pattern, words
+from holdfast_rewrite.spelling import with_spelling
+from holdfast_rewrite.time_phrases import TimePhrase, times_in, without_times
 
 
 class Invented(StrEnum):
@@ -60,6 +62,7 @@ _MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september",
     "october", "november", "december",
 )  # fmt: skip
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DATE = re.compile(r"(?<![\d.,:/])(\d{1,2})[./-](\d{1,2})(?![\d:])")
 # Its second half is a word for noon.
 _AFTERNOON = re.compile(r"apres[\s-]+midi")
@@ -80,13 +83,19 @@ _SHORTEST_STEM = 3
 _LONGEST_ENDING = 3
 
 
-def invented(original: str, rewrite: str, locale: str) -> tuple[Invented, ...]:
-    """Return the kinds of facts in a *rewrite* in *locale* that its *original* lacks."""
-    said, given = _Text.read(rewrite), _Text.read(original)
+def invented(
+    original: str, rewrite: str, locale: str, *, source: str | None = None
+) -> tuple[Invented, ...]:
+    """Return the kinds of facts in a *rewrite* in *locale* that its *original* lacks.
+
+    *source* is the language of the original, for its abbreviations; by default the same.
+    """
+    said, given = _Text.read(rewrite), _Text.read(with_spelling(original))
+    read_in = frozenset({source or locale, locale})
     found = {
-        *_concepts(said, given, locale),
-        *_numbers(said, given, locale),
-        *_currencies(said, given),
+        *_concepts(said, given, locale, read_in),
+        *_numbers(said, given, locale, read_in),
+        *_currencies(said, given, locale),
         *_names(said, given, locale),
         *_forms(said, given),
     }
@@ -107,7 +116,9 @@ class _Text:
 # -- days, months, clock words, things, the machine's own words
 
 
-def _concepts(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
+def _concepts(
+    said: _Text, given: _Text, locale: str, read_in: Collection[str]
+) -> Iterator[Invented]:
     pattern = _table().concepts.get(locale)
     if pattern is None:
         return
@@ -117,9 +128,41 @@ def _concepts(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
         concept = _table().names[str(group)]
         if _table().anywhere[concept].search(given.bare) or concept in months:
             continue
-        if concept in _IN_NUMBERS and _Held.read(given.bare).has(concept):
+        short = (_abbreviated(language).get(concept) for language in read_in)
+        if any(one.search(given.bare) for one in short if one):
+            continue
+        if concept in _IN_NUMBERS and _Held.read(given.bare, read_in).has(concept):
             continue
         yield _KINDS[concept.partition(".")[0]]
+
+
+@cache
+def _abbreviated(language: str) -> Mapping[str, re.Pattern[str]]:
+    """Return the abbreviations of days and months by concept."""
+    table = _document()["abbreviated"].get(language)
+    if table is None:
+        return {}
+    after = pattern(table["after"])
+    days = [f"day.{day}" for day in _DAYS]
+    months = [f"month.{month}" for month in _MONTHS]
+    found = {
+        **dict(zip(days, words(table["days"]), strict=True)),
+        **dict(zip(months, words(table["months"]), strict=True)),
+    }
+    # A weekend consists of its days.
+    found["day.weekend"] = "|".join((table["weekend"], *(found[day] for day in days[5:])))
+    return {concept: _short(said, after) for concept, said in found.items()}
+
+
+def _short(said: str, after: str) -> re.Pattern[str]:
+    """Match an abbreviation; one that is also a word only with a dot or after a preposition."""
+    sure = [one for one in said.split("|") if not one.endswith(".")]
+    unsure = [one[:-1] for one in said.split("|") if one.endswith(".")]
+    found = [f"(?:{'|'.join(map(pattern, sure))})(?!\\w)"] if sure else []
+    if unsure:
+        either = "|".join(map(pattern, unsure))
+        found.append(f"(?:{either})\\.|(?:{after})\\s+(?:{either})(?!\\w)")
+    return re.compile(rf"(?<!\w)(?:{'|'.join(found)})")
 
 
 def _months_in_digits(text: str) -> set[str]:
@@ -128,28 +171,40 @@ def _months_in_digits(text: str) -> set[str]:
     return {f"month.{_MONTHS[number - 1]}" for number in found if 1 <= number <= len(_MONTHS)}
 
 
-def _month_numbers(text: str) -> set[int]:
+def _month_numbers(text: str, read_in: Collection[str]) -> set[int]:
     """Return the numbers of the months that a text names."""
     return {
         number
         for number, month in enumerate(_MONTHS, 1)
         if _table().anywhere[f"month.{month}"].search(text)
+        or any(
+            short[f"month.{month}"].search(text) for short in map(_abbreviated, read_in) if short
+        )
     }
 
 
 # -- numbers
 
 
-def _numbers(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
+def _numbers(
+    said: _Text, given: _Text, locale: str, read_in: Collection[str]
+) -> Iterator[Invented]:
     language = numerals().get(locale)
+    given_times = times_in(given.bare, *_languages(read_in))
+    held = _Held.read(given.bare, read_in, given_times)
+    text = said.bare
+    for time in times_in(text, locale):
+        if not any(time.means(other) for other in given_times):
+            is_unread = held.has_parts and not given_times and time.is_near(held.numbers)
+            if not time.is_certain or is_unread:
+                continue
+            yield Invented.TIME
+        text = without_times(text, [time])
     # One and a half is also 1.5.
-    text = _FRACTION.sub("", said.bare) if _part().search(given.bare) else said.bare
+    text = _FRACTION.sub("", text) if _part().search(given.bare) else text
     found = (*in_digits(text), *(language.claimed(text) if language else ()))
     # Zero minutes are no information.
     claimed = [number for number in found if number.value]
-    if not claimed:
-        return
-    held = _Held.read(given.bare)
     for number in claimed:
         hours = hours_of(number) if is_on_the_clock(number, locale) else NO_HOUR
         if held.says_otherwise(hours):
@@ -164,28 +219,33 @@ class _Held:
 
     numbers: frozenset[int]
     clock: tuple[Hours, ...]
+    # Whether it has a half or a quarter that is not part of a known time.
+    has_parts: bool = False
 
     @classmethod
-    def read(cls, text: str) -> _Held:
+    def read(
+        cls, text: str, read_in: Collection[str], times: Sequence[TimePhrase] = ()
+    ) -> _Held:
         found = [*in_digits(text), *in_parts(text)]
-        for language in numerals().values():
-            found += language.possible(text)
+        for language in _languages(read_in):
+            found += numerals()[language].possible(text)
         numbers = {number.value for number in found}
         clock = {hours_of(number) for number in found} - {NO_HOUR}
         for concept, values in _IN_NUMBERS.items():
             if _table().anywhere[concept].search(text):
                 numbers |= values
                 clock |= {_ON_THE_CLOCK[concept]} if concept in _ON_THE_CLOCK else set()
-        numbers |= _month_numbers(text)
+        numbers |= _month_numbers(text, read_in)
         if _week().search(text):
             weeks = {1} | {number for number in numbers if number <= _MOST_WEEKS}
             numbers |= {7 * number for number in weeks} | ({15} if 2 in weeks else set())
-        if _part().search(text):
+        has_parts = _part().search(without_times(text, times)) is not None
+        if has_parts:
             # Half past ten, which other languages call half eleven.
             near = {number for number in numbers if number <= _LAST_HOUR}
             numbers |= _PARTS | {number + step for number in near for step in (-1, 1)}
             clock = {around(hours) for hours in clock}
-        return cls(frozenset(numbers), tuple(clock))
+        return cls(frozenset(numbers), tuple(clock), has_parts)
 
     def has(self, concept: str) -> bool:
         """Return whether the original has the number of a word, as a time if the word is one."""
@@ -203,6 +263,14 @@ class _Held:
         return self.has_hour(other) and not self.has_hour(hours)
 
 
+def _languages(read_in: Collection[str]) -> list[str]:
+    """Return the languages in which an original is read: it may mix them.
+
+    Short words of Swedish and Turkish are common in the others: tio, on.
+    """
+    return [name for name in numerals() if name not in ("sv", "tr") or name in read_in]
+
+
 @cache
 def _part() -> re.Pattern[str]:
     return one_of([pattern(tables()["parts"]["any"])])
@@ -218,7 +286,7 @@ def _week() -> re.Pattern[str]:
 # By word or sign. Units of weight with the same name count only after a number.
 _CURRENCIES = {
     "euro": re.compile(r"€|(?<![a-z])eur(?:o|os)?(?![a-z])"),
-    "dollar": re.compile(r"(?<!r)\$|(?<!\w)(?:usd|dollar\w*|dolar\w*)(?!\w)"),
+    "dollar": re.compile(r"(?<!r)\$|(?<!\w)(?:usd|bucks?|dollar\w*|dolar\w*)(?!\w)"),
     "pound": re.compile(
         r"£|(?<!\w)(?:gbp|quid|sterlin\w*|(?:livres?|libras?) (?:sterling|esterlinas?))(?!\w)"
         r"|\d\s?(?:pounds?|pfund|libras?|pond|funt\w*|livres)(?!\w)"
@@ -233,11 +301,24 @@ _CURRENCIES = {
 }
 
 
-def _currencies(said: _Text, given: _Text) -> Iterator[Invented]:
-    """Find a currency other than the original's. A sum without one may get one in translation."""
+# What a sum without a currency means in a language that most of its speakers share one in.
+_UNSAID = {"de": "euro", "es": "euro", "fr": "euro", "it": "euro", "nl": "euro", "pl": "zloty"}
+# A colloquial word for money stands for any currency.
+_MONEY = re.compile(
+    r"(?<!\w)(?:fiver|tenner|grand|cash|money|geld|kohle|tacken|mause|flocken|steine|ocken"
+    r"|kroten|piepen|pavos?|pasta|duros?|lucas?|plata|balles?|boules?|thunes?|fric|sous|sacchi|soldi"
+    r"|grana|pila|conto|contos|paus?|mango|grana|dinheiro|dinero|argent|piek|ballen|doekoe|poen|stow\w*"
+    r"|kas[ayeo]|dych\w*|hajs\w*|pieniadz\w*|peso|pesos)(?!\w)"
+)
+
+
+def _currencies(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
+    """Find a currency other than the original's, or than the usual one if it names none."""
     had = {name for name, currency in _CURRENCIES.items() if currency.search(given.bare)}
     has = {name for name, currency in _CURRENCIES.items() if currency.search(said.bare)}
-    if had and has - had:
+    if not had and (locale not in numerals() or _MONEY.search(given.bare)):
+        had = {_UNSAID[locale]} if locale in _UNSAID else has
+    if has - (had or {_UNSAID.get(locale)}):
         yield Invented.CURRENCY
 
 
@@ -332,9 +413,14 @@ class _Table:
 
 
 @cache
-def _table() -> _Table:
+def _document() -> dict[str, Any]:
     text = (files("holdfast_rewrite") / "new_facts.toml").read_text("utf-8")
-    document = tomllib.loads(text)
+    return tomllib.loads(text)
+
+
+@cache
+def _table() -> _Table:
+    document = _document()
     languages = tuple(numerals())
     concepts = {
         f"{kind}.{name}": patterns for kind in _KINDS for name, patterns in document[kind].items()
