@@ -213,7 +213,7 @@ def take(stage: Stage, planted: Planted) -> None:
         " claimed_at = {now}, lease_expires_at = {later(60000)} WHERE id = :id",
         id=planted.job_id,
     )
-    reached = Reached(HOME, planted.job_id, JOB_TYPE, "processing")
+    reached = Reached(HOME, planted.job_id, JOB_TYPE, "processing", planted.job_id)
     stage.store.write(lambda tx: run_state_statements(tx, [reached]))
 
 
@@ -257,7 +257,7 @@ def complete_in(tx: Tx, planted: Planted) -> None:
     """Complete a job by hand, and what follows it."""
     complete = Statement("by_hand", "many", "", COMPLETE, frozenset())
     tx.many(complete, job_id=planted.job_id)
-    run_state_statements(tx, [Reached(HOME, planted.job_id, JOB_TYPE, "completed")])
+    run_state_statements(tx, [Reached(HOME, planted.job_id, JOB_TYPE, "completed", planted.job_id)])
 
 
 @pytest.mark.req("E-04")

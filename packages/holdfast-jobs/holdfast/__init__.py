@@ -108,6 +108,7 @@ if TYPE_CHECKING:
         UnknownQueue,
         UpstreamDown,
         UpstreamError,
+        WaitTimedOut,
         WriteConflict,
     )
     from holdfast.extension import Extension
@@ -116,6 +117,7 @@ if TYPE_CHECKING:
     from holdfast.outbound.credential import Credential
     from holdfast.outbox.delivery import Content
     from holdfast.outbox.intend import OutgoingMessage
+    from holdfast.step import OnFailure, Step
     from holdfast.store import Component, Statements, StateStatement
     from holdfast.telemetry.alert import Alert, alert
     from holdfast.telemetry.log import JobFields, configure_logging, log_event
@@ -123,6 +125,13 @@ if TYPE_CHECKING:
     from holdfast.telemetry.trace import span_of as span_of
     from holdfast.telemetry.trace import trace as trace
     from holdfast.tenant import Tenant
+    from holdfast.workflows.graph import Workflow, chain, chord, group
+    from holdfast.workflows.handle import (
+        EnqueuedWorkflow,
+        WorkflowFailed,
+        WorkflowNotFound,
+        WorkflowState,
+    )
 
 __version__ = "0.1.0"
 
@@ -163,6 +172,7 @@ __all__ = [
     "Dispatcher",
     "EnqueueRefused",
     "Enqueued",
+    "EnqueuedWorkflow",
     "Extension",
     "Failure",
     "FakeClock",
@@ -192,6 +202,7 @@ __all__ = [
     "Message",
     "NetworkTimeout",
     "NotFound",
+    "OnFailure",
     "OutboxSettings",
     "OutgoingMessage",
     "PassCounts",
@@ -225,6 +236,7 @@ __all__ = [
     "State",
     "StateStatement",
     "Statements",
+    "Step",
     "StoreDown",
     "SystemClock",
     "Tenant",
@@ -236,11 +248,19 @@ __all__ = [
     "Unsure",
     "UpstreamDown",
     "UpstreamError",
+    "WaitTimedOut",
     "Worker",
+    "Workflow",
+    "WorkflowFailed",
+    "WorkflowNotFound",
+    "WorkflowState",
     "WriteConflict",
     "alert",
+    "chain",
+    "chord",
     "configure_logging",
     "dispatch_once",
+    "group",
     "key_for",
     "log_event",
     "selects",
@@ -279,7 +299,7 @@ _MODULES = {
         ConfigInvalid Defect Failure Forbidden Gone HoldfastError InvalidArgument InvalidArtifact
         InvalidJob InvalidSchedule JobCanceled JobNotFound LeaseLost LinkRefused NetworkTimeout
         Permanent PolicyRejected QueueFull RateLimited RuleViolated SchemaInvalid Snooze StoreDown
-        Transient UnknownKind UnknownQueue UpstreamDown UpstreamError WriteConflict
+        Transient UnknownKind UnknownQueue UpstreamDown UpstreamError WaitTimedOut WriteConflict
     """,
     "holdfast.channel.channel": """
         Accepted Ambiguous Capabilities Channel ChannelRefused Found Lookup LookupFailed LookupKey
@@ -298,7 +318,10 @@ _MODULES = {
     "holdfast.store": "Component StateStatement Statements",
     "holdfast.telemetry.alert": "Alert alert",
     "holdfast.telemetry.log": "JobFields configure_logging log_event",
+    "holdfast.step": "OnFailure Step",
     "holdfast.tenant": "Tenant",
+    "holdfast.workflows.graph": "Workflow chain chord group",
+    "holdfast.workflows.handle": "EnqueuedWorkflow WorkflowFailed WorkflowNotFound WorkflowState",
 }
 # These need an extra, so `from holdfast import *` leaves them out.
 _MODULES_OF_EXTRAS = {

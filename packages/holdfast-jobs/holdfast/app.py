@@ -62,6 +62,7 @@ from holdfast.tenant import Tenant, with_default_org
     without=(
         *("enqueue", "enqueue_many", "aenqueue", "aenqueue_many", "notify", "anotify"),
         *("job", "pipeline", "queue", "category", "schedule", "worker", "prepare", "announce"),
+        *("prepare_documents", "send_event", "asend_event"),
         *("add_extension", "extension", "open_components"),
     ),
 )
@@ -316,8 +317,21 @@ class Holdfast(JobLookup):
     ) -> InsertRows:
         """Validate one job that the caller inserts with other rows; then call announce."""
         ids = [uuid_argument("job_id", job_id)]
-        chunks = self._chunks(job_type, [payload], org_id, options, whole=True, ids=ids)
-        return chunks[0]()
+        return self._chunks(job_type, [payload], org_id, options, whole=True, ids=ids)[0]()
+
+    def prepare_documents(
+        self,
+        job_type: str,
+        payloads: Sequence[Mapping[str, Any]],
+        *,
+        ids: Sequence[str],
+        org_id: str | None = None,
+        **options: Unpack[Options],
+    ) -> InsertRows:
+        """:meth:`prepare` for jobs of one type whose arguments were checked before."""
+        return self._chunks(
+            job_type, payloads, org_id, options, whole=True, ids=ids, are_checked=True
+        )[0]()
 
     def announce(
         self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued], *, is_committed: bool
@@ -396,6 +410,36 @@ class Holdfast(JobLookup):
         self._emit_enqueued([batch], enqueued)
         return enqueueing.attach(enqueued, self)
 
+    def send_event(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        job_id: str | None = None,
+        workflow_id: str | None = None,
+        key: str | None = None,
+        org_id: str | None = None,
+        actor: Actor | str = SYSTEM,
+    ) -> bool:
+        """Send an event to a job, a workflow or a key; return whether a job waited for it.
+
+        One ``job.wait_for(name)`` receives it. If none waits yet, the next one receives it.
+        """
+        found: bool = self.extensions.get("workflows").send_event(  # type: ignore[attr-defined]
+            name,
+            payload,
+            job_id=job_id,
+            workflow_id=workflow_id,
+            key=key,
+            org_id=org_id,
+            actor=actor,
+        )
+        return found
+
+    async def asend_event(self, name: str, payload: Any = None, **options: Any) -> bool:
+        """The asynchronous form of :meth:`send_event`."""
+        return await asyncio.to_thread(self.send_event, name, payload, **options)
+
     def for_org(self, org_id: str) -> Tenant:
         """Return the same calls for one tenant."""
         return Tenant(self, org_id)
@@ -427,12 +471,13 @@ class Holdfast(JobLookup):
         *,
         whole: bool,
         ids: Sequence[str] | None = None,
+        are_checked: bool = False,
     ) -> list[Callable[[], InsertRows]]:
         """The rows to insert, in pieces that are validated as they are consumed."""
         handler = self.registry.get(job_type)
         now = self.clock.now()
         due = cast(Options, with_due_time(options, now))
-        accepted = enqueueing.accept_payloads(handler, payloads)
+        accepted = payloads if are_checked else enqueueing.accept_payloads(handler, payloads)
         items = enqueueing.requests_of(accepted, org_id, due, self.settings.default_org)
         return enqueueing.chunks_of(
             handler,

@@ -5,7 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from holdfast.engine.category import CategoryRules
 from holdfast.engine.context import Context
@@ -14,6 +24,7 @@ from holdfast.engine.payload_reader import Signature
 from holdfast.engine.request import JobRequest, Options
 from holdfast.engine.schedule.schedule import MisfirePolicy, ScheduleOptions
 from holdfast.errors import ConfigError, InvalidJob
+from holdfast.step import Step, make_map, make_step
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -88,6 +99,20 @@ class DeclaredJob(Generic[C, P, V, R]):
         documents = self._documents(items)
         return await self.holdfast.aenqueue_many(self.job_type, documents, **self._options())
 
+    def step(self, *args: P.args, **kwargs: P.kwargs) -> Step[R]:
+        """A step of a workflow with these arguments. An argument may be ``step.output``.
+
+        Nothing is enqueued: see :class:`Workflow`, :func:`chain`, :func:`group` and :func:`chord`.
+        """
+        return make_step(self, args, kwargs)
+
+    def map(self, items: Iterable[Any]) -> Step[list[R]]:
+        """A step of a workflow with one job for each item, as in :meth:`enqueue_many`.
+
+        Its result is the list of their results, in the order of the items.
+        """
+        return make_map(self, items)
+
     def configure(self, **options: Unpack[EnqueueOptions]) -> DeclaredJob[C, P, V, R]:
         """Return the same job type with options for its enqueues.
 
@@ -147,6 +172,13 @@ class DeclaredJob(Generic[C, P, V, R]):
         if every is not None:
             options["every"] = every
         hf.schedule(name or default, **options)
+
+    def documents(self, items: Iterable[Any]) -> list[Mapping[str, Any]]:
+        """The payloads of items. Raises InvalidJob."""
+        found = self._documents(items)
+        if any(isinstance(one, JobRequest) for one in found):
+            raise InvalidJob({"items": "must be arguments, not JobRequest objects"})
+        return cast("list[Mapping[str, Any]]", found)
 
     def _documents(self, items: Iterable[Any]) -> list[Mapping[str, Any] | JobRequest]:
         if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):

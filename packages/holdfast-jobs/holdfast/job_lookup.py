@@ -36,7 +36,7 @@ class JobLookup:
     settings: Settings
     registry: Registry
 
-    _waiter: ResultWaiter | None = None
+    _waiter: ResultWaiter[Job] | None = None
     _waiter_lock = threading.Lock()
 
     @property
@@ -113,11 +113,12 @@ class JobLookup:
         future = self._results().wait_for(tenant_of(self.settings, org_id), job_id)
         return result_of(await asyncio.wrap_future(future))
 
-    def _results(self) -> ResultWaiter:
+    def _results(self) -> ResultWaiter[Job]:
         from holdfast.engine.job_result import ResultWaiter
+        from holdfast.engine.lookup import SQL
 
         store = self.store
         with self._waiter_lock:
             if self._waiter is None or self._waiter.store is not store:
-                self._waiter = ResultWaiter(store)
+                self._waiter = ResultWaiter(store, SQL.list_ended, find_job)
             return self._waiter

@@ -14,9 +14,10 @@ from holdfast.engine import audit
 from holdfast.engine.dead_letter import end_canceled_replay
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import Actor, State
-from holdfast.engine.state_hook import Reached, run_state_statements
+from holdfast.engine.state_hook import STEP, STEP_KEY, Reached, run_state_statements
 from holdfast.errors import Forbidden, InvalidJob, JobNotFound
-from holdfast.store import Statements, Store, Tx
+from holdfast.store import Row, Statements, Store, Tx
+from holdfast.store.caller_connection import noting_queues
 
 SQL = Statements("holdfast.engine", "job.sql")
 JOB_TYPE_SQL = Statements("holdfast.engine", "job_type.sql")
@@ -64,8 +65,7 @@ def cancel_job(
         else:
             answer = CancelAnswer.REQUESTED
         if answer is CancelAnswer.CANCELED:
-            reached = Reached(org_id, job_id, job["job_type"], State.CANCELED)
-            run_state_statements(tx, [reached])
+            run_state_statements(tx, [_canceled(job)])
         attempt = job["attempt_count"] + 1
         detail = {"reason": reason[:200], "answer": answer, "was": job["state"]}
         entries = [audit.Entry(org_id, job_id, "job.cancel_requested", attempt, detail)]
@@ -76,8 +76,23 @@ def cancel_job(
             end_canceled_replay(tx, job, actor=actor)
         return answer
 
-    # The caller gets a quick reply, even while another transaction holds the row.
-    return store.write_soon(work)
+    with noting_queues() as queues:
+        # The caller gets a quick reply, even while another transaction holds the row.
+        answered = store.write_soon(work)
+    if queues:
+        store.announce(sorted(queues))
+    return answered
+
+
+def _canceled(job: Row) -> Reached:
+    return Reached(
+        str(job["org_id"]),
+        str(job["id"]),
+        job["job_type"],
+        State.CANCELED,
+        str(job["replay_of"] or job["id"]),
+        STEP if STEP_KEY in job["idempotency_key"] else None,
+    )
 
 
 def _check_role(

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.engine import audit, category_rules, completion
@@ -71,6 +72,8 @@ class Context:
     find_extension: FindExtension = no_extension
     block: OpenBlock | None = field(default=None, init=False)
     completion: Completion = field(default_factory=Completion, init=False)
+    # What the extension "workflows" knows about the job, once it was asked.
+    step: Any = field(default=None, init=False)
 
     @property
     def id(self) -> str:
@@ -315,6 +318,38 @@ class Context:
     def artifacts(self) -> Any:
         """The artifacts of this job: its inputs, and the files that it stores."""
         return self.extension("artifacts")
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """The results of the steps that this step of a workflow depends on, by their names."""
+        found: Mapping[str, Any] = self._step().results
+        return found
+
+    def wait_for(
+        self, name: str, *, timeout: timedelta | float | str | None = None, key: str | None = None
+    ) -> Any:
+        """Wait for the event *name* and return its payload. The job occupies no worker meanwhile.
+
+        In an ``async def`` handler, await it. The handler is called again from its beginning when
+        the event has arrived, and this call then returns the payload, also in later attempts. The
+        event is one that was sent to this job, to its workflow, or to *key*. Raises WaitTimedOut
+        after *timeout*, which counts from the first call.
+        """
+        return self._step().wait_for(name, timeout=timeout, key=key)
+
+    def sleep(self, delay: timedelta | float | str) -> Any:
+        """Wait for a time without occupying a worker, like :meth:`wait_for`."""
+        return self._step().sleep(delay)
+
+    def sleep_until(self, time: datetime) -> Any:
+        """Wait until *time* without occupying a worker, like :meth:`wait_for`."""
+        return self._step().sleep_until(time)
+
+    def _step(self) -> Any:
+        # One for the execution: it counts the waits.
+        if self.step is None:
+            self.step = self.extension("workflows")
+        return self.step
 
     @property
     def command(self) -> str | None:

@@ -265,7 +265,7 @@ def outcome_of_result(value: Any, job: Claimed, execution: Execution) -> Outcome
 def outcome_of_error(exc: BaseException, job: Claimed, stage: Stage, rng: random.Random) -> Outcome:
     """The outcome of an exception: retry, dead letter, snooze or release."""
     if isinstance(exc, Snooze):
-        return Snoozed(ms(min(exc.delay, LONGEST_SNOOZE)))
+        return Snoozed(ms(min(exc.delay, LONGEST_SNOOZE)), exc.awaits_event)
     if isinstance(exc, LeaseLost):
         return Released("lease_lost")
     if lacks_connection(exc):

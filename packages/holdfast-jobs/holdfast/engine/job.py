@@ -290,6 +290,8 @@ class Snoozed:
     """The handler postponed the job. It does not count as an attempt."""
 
     delay_ms: int
+    # Whether an event may end the pause.
+    awaits_event: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from holdfast.engine.job import Job, State
-from holdfast.engine.lookup import SQL, find_job
-from holdfast.errors import Failure, HoldfastError, JobNotFound, StoreError
-from holdfast.store import Store
+from holdfast.errors import Failure, HoldfastError, NotFound, StoreError
+from holdfast.store import Statement, Store
 from holdfast.store.store import AWAITING, ENDED, WakeUp
 
 # The pauses between polls, growing from the first to the last.
@@ -33,6 +32,7 @@ IDLE_SECONDS = 5.0
 GROUP = 500
 
 Key = tuple[str, str]
+E = TypeVar("E")
 
 
 class JobFailed(HoldfastError):
@@ -96,12 +96,20 @@ def _failed_with(kinds: tuple[type[Failure], ...]) -> type[JobFailed]:
         return type(name, (JobFailed, kinds[0]), members)
 
 
-class ResultWaiter:
-    """Resolves a future for each awaited job of one store, in one thread."""
+class ResultWaiter(Generic[E]):
+    """Resolves a future for each awaited job of one store, in one thread.
 
-    def __init__(self, store: Store) -> None:
+    Another *statement* and *find* make it wait for something else than jobs. *find* raises NotFound
+    for an unknown id.
+    """
+
+    def __init__(
+        self, store: Store, statement: Statement, find: Callable[[Store, str, str], E]
+    ) -> None:
         self.store = store
-        self._waiting: dict[Key, list[Future[Job]]] = {}
+        self._statement = statement
+        self._find = find
+        self._waiting: dict[Key, list[Future[E]]] = {}
         self._since: dict[Key, float] = {}
         self._lock = threading.Lock()
         self._wake: WakeUp | None = None
@@ -109,9 +117,9 @@ class ResultWaiter:
         self._is_new = False
         self._closing = False
 
-    def wait_for(self, org_id: str, job_id: str) -> Future[Job]:
+    def wait_for(self, org_id: str, job_id: str) -> Future[E]:
         """A future of the ended job."""
-        future: Future[Job] = Future()
+        future: Future[E] = Future()
         with self._lock:
             self._waiting.setdefault((org_id, job_id), []).append(future)
             self._since.setdefault((org_id, job_id), time.monotonic())
@@ -192,27 +200,27 @@ class ResultWaiter:
 
     def _resolve(self, keys: list[Key]) -> None:
         rows = [{"org_id": org_id, "id": job_id} for org_id, job_id in keys]
-        ended = self.store.read(lambda tx: tx.many(SQL.list_ended, jobs=rows))
+        ended = self.store.read(lambda tx: tx.many(self._statement, jobs=rows))
         for row in ended:
             key = str(row["org_id"]), str(row["id"])
-            self._answer(key, find_job(self.store, *key))
+            self._answer(key, self._find(self.store, *key))
         unseen = time.monotonic() - UNSEEN_SECONDS
         overdue = [key for key in keys if self._since.get(key, unseen) < unseen]
         for key in overdue:
             try:
-                find_job(self.store, *key)
+                self._find(self.store, *key)
                 self._since[key] = float("inf")
-            except JobNotFound as exc:
+            except NotFound as exc:
                 self._answer(key, exc)
 
-    def _answer(self, key: Key, answer: Job | JobNotFound) -> None:
+    def _answer(self, key: Key, answer: E | NotFound) -> None:
         with self._lock:
             futures = self._waiting.pop(key, [])
             self._since.pop(key, None)
         for future in futures:
             if not future.set_running_or_notify_cancel():
                 continue
-            if isinstance(answer, Job):
-                future.set_result(answer)
-            else:
+            if isinstance(answer, NotFound):
                 future.set_exception(answer)
+            else:
+                future.set_result(answer)

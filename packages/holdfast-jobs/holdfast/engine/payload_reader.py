@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,16 +98,29 @@ class Signature:
             raise BadPayload(problems)
         return found
 
-    def document(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The payload of an enqueue with the handler's own arguments. Raises InvalidJob."""
+    def document(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], later: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """The payload of an enqueue with the handler's own arguments. Raises InvalidJob.
+
+        The arguments *later* are added before the handler runs.
+        """
         try:
-            found = to_document(self._collect(args, kwargs))
+            found: Any = to_document(self._collect(args, kwargs))
             if not isinstance(found, dict):
                 raise BadPayload({"payload": f"must be an object, not {type(found).__name__}"})
+            takes_any = any(one.kind is _REST for one in self.parameters.values())
+            if unknown := [] if takes_any else sorted(set(later) - set(self.parameters)):
+                name = self.name.rpartition(".")[2]
+                raise BadPayload(dict.fromkeys(unknown, f"is not an argument of {name}"))
             self.read(found)
         except BadPayload as exc:
-            raise InvalidJob(exc.fields) from None
-        return found
+            known = set(self.parameters) & set(later)
+            fields = {name: says for name, says in exc.fields.items() if name not in known}
+            if fields or not later:
+                raise InvalidJob(fields or exc.fields) from None
+        document: dict[str, Any] = found
+        return document
 
     def _collect(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if self.payload is not None:

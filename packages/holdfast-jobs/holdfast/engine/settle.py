@@ -34,10 +34,11 @@ from holdfast.engine.job import (
     Submitted,
     unit_of,
 )
-from holdfast.engine.state_hook import Reached, run_state_statements
+from holdfast.engine.state_hook import reached, run_state_statements
 from holdfast.errors import ConfigError
 from holdfast.event import DeadLetterEscalated
 from holdfast.store import Statement, Statements, Store, Tx
+from holdfast.store.caller_connection import noting_queues
 
 SQL = Statements("holdfast.engine", "job.sql")
 
@@ -95,7 +96,14 @@ def settle(
     """
     if not group:
         return []
-    return store.write(lambda tx: settle_in(tx, group, actor=actor, stores=stores, perhaps=perhaps))
+    with noting_queues() as queues:
+        settled = store.write(
+            lambda tx: settle_in(tx, group, actor=actor, stores=stores, perhaps=perhaps)
+        )
+    if queues:
+        # Steps of workflows became due.
+        store.announce(sorted(queues))
+    return settled
 
 
 def settle_in(
@@ -165,15 +173,15 @@ def _settle_claims(
     run_state_statements(
         tx,
         (
-            Reached(job.org_id, job.id, job.job_type, change["state"])
-            for claim, (job, _), change in zip(claims, group, changes, strict=True)
+            reached(job, change["state"], outcome)
+            for claim, (job, outcome), change in zip(claims, group, changes, strict=True)
             if claim in held and change["state"] != job.state
         ),
     )
     _store_rows(tx, kept, stores)
     asked = [item for claim, item in zip(claims, group, strict=True) if held.get(claim)]
     stopped = _stop_requested(tx, asked)
-    run_state_statements(tx, _canceled(stopped))
+    run_state_statements(tx, (reached(job, State.CANCELED) for job in stopped))
     letters = write_dead_letters(tx, [*kept, *((job, Canceled()) for job in stopped)])
     stopped_keys = {job.claim_id for job in stopped}
     settled = [
@@ -208,10 +216,6 @@ def _finish_stages(tx: Tx, group: Sequence[tuple[Claimed, Outcome]]) -> None:
     ]
     if stages:
         tx.affected(SQL.finish_stages, stages=stages)
-
-
-def _canceled(jobs: Sequence[Claimed]) -> list[Reached]:
-    return [Reached(job.org_id, job.id, job.job_type, State.CANCELED) for job in jobs]
 
 
 def _store_rows(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], stores: StoresOf | None) -> None:
@@ -321,7 +325,7 @@ def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
                 "queue": DEAD_LETTER_QUEUE,
                 **_charge(job, fault),
             }
-        case Snoozed(delay_ms):
+        case Snoozed(delay_ms=delay_ms):
             change |= {"state": State.QUEUED, "delay_ms": delay_ms}
         case Released(_, delay_ms):
             change |= {"state": State.QUEUED, "delay_ms": delay_ms}
@@ -382,7 +386,7 @@ def _entries(item: Settled) -> list[audit.Entry]:
                 _failed(entry, job, fault),
                 entry("job.deadlettered", error_class=fault.error_class, stage=job.stage),
             ]
-        case Snoozed(delay_ms):
+        case Snoozed(delay_ms=delay_ms):
             return [entry("job.snoozed", delay_ms=delay_ms, **claim)]
         case Released(reason):
             return [entry("job.released", reason=reason, **claim)]

@@ -66,7 +66,7 @@ def run_borrowed(connection: Any, clock: Clock, steps: Steps[T], channels: Seque
         return _plain(execute(text, bind(statement, params, dialect, clock)))
 
     result = _drive(steps, answer)
-    _note(channels)
+    note_queues(channels)
     return result
 
 
@@ -82,7 +82,8 @@ def noting_queues() -> Iterator[set[str]]:
         after_commit.set(before)
 
 
-def _note(channels: Sequence[str]) -> None:
+def note_queues(channels: Sequence[str]) -> None:
+    """Record queues to wake after the commit, in a block of :func:`noting_queues`."""
     noted = after_commit.get()
     if noted is not None:
         noted.update(channels)
@@ -106,7 +107,7 @@ async def arun_borrowed(
             step = steps.send(_plain(rows))
     except StopIteration as end:
         result = end.value
-    _note(channels)
+    note_queues(channels)
     return result
 
 

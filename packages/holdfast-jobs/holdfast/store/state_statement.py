@@ -15,19 +15,28 @@ STATES = frozenset(("queued", "processing", "batch_submitted", "completed", "fai
 class StateStatement:
     """Runs *statement* when jobs of *job_types* reach one of *states*, once per group.
 
-    It takes the row set ``jobs`` with any of the columns ``org_id``, ``job_id``, ``job_type`` and
-    ``state``, and no other parameter. Join ``holdfast.job`` for other columns.
+    It takes the row set ``jobs`` with any of the columns ``org_id``, ``job_id``, ``job_type``,
+    ``state`` and ``first_id``, and no other parameter. ``first_id`` is the id of the job that a
+    replay repeats, or its own. Join ``holdfast.job`` for other columns.
+
+    *marker* restricts it to jobs with that marker; see ``engine/state_hook.py``. *further* are
+    groups of statements that run after it. If the last statement of a group affects no row, the
+    following groups do not run. A statement that returns a column ``queue`` names queues whose
+    workers are woken after the commit.
     """
 
     # None matches every type.
     job_types: frozenset[str] | None
     statement: Statement
     states: frozenset[str] = field(default=STATES)
+    marker: str | None = None
+    further: tuple[tuple[Statement, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        params = self.statement.render(POSTGRES).params - {"now"}
-        if params != {"jobs"} or not self.states <= STATES:
-            raise ConfigError(
-                f"The statement {self.statement.name!r} must take {{rows jobs: …}} and no other"
-                f" parameter, for states among {', '.join(sorted(STATES))}."
-            )
+        for statement in (self.statement, *(one for group in self.further for one in group)):
+            params = statement.render(POSTGRES).params - {"now"}
+            if params != {"jobs"} or not self.states <= STATES:
+                raise ConfigError(
+                    f"The statement {statement.name!r} must take {{rows jobs: …}} and no other"
+                    f" parameter, for states among {', '.join(sorted(STATES))}."
+                )

@@ -10,7 +10,7 @@ from holdfast.engine import audit
 from holdfast.engine.dead_letter import write_dead_letters
 from holdfast.engine.job import Actor, Canceled, Claimed, State
 from holdfast.engine.settle import Settled
-from holdfast.engine.state_hook import Reached, run_state_statements
+from holdfast.engine.state_hook import Reached, follows, reached, run_state_statements
 from holdfast.store import Statements, Tx
 
 SQL = Statements("holdfast_llm.batch", "submitted.sql")
@@ -44,16 +44,18 @@ def submit_jobs(
         where = {"batch_id": batch_id, "first": first, "after": first + STRETCH}
         jobs += tx.affected(SQL.submit_jobs, provider_batch_id=provider_batch_id, **where)
         tx.affected(SQL.insert_submitted, detail=detail, **who, **where)
-        if tx.state_statements:
+        if follows(tx, State.BATCH_SUBMITTED):
             found = tx.values(SQL.list_submitted, **where)
             submitted = State.BATCH_SUBMITTED
             run_state_statements(
-                tx, (Reached(org_id, job_id, kind, submitted) for org_id, job_id, kind in found)
+                tx,
+                (
+                    Reached(org_id, job_id, kind, submitted, job_id)
+                    for org_id, job_id, kind in found
+                ),
             )
     stopped = [Claimed(*row) for row in tx.values(SQL.stop_submitted, batch_id=batch_id)]
-    run_state_statements(
-        tx, [Reached(job.org_id, job.id, job.job_type, State.CANCELED) for job in stopped]
-    )
+    run_state_statements(tx, (reached(job, State.CANCELED) for job in stopped))
     letters = write_dead_letters(tx, [(job, Canceled()) for job in stopped])
     entries = [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
     audit.record(tx, actor, [*entries, *letters.entries])

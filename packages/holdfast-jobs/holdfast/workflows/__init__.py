@@ -1,0 +1,1 @@
+"""Workflows: graphs of jobs with dependencies, and jobs that wait for events or for a time."""

@@ -1,0 +1,209 @@
+-- Statements that run in the transaction in which jobs of workflows end. The first one locks the
+-- workflows, so that the others see what every earlier transaction of the same workflow committed.
+
+-- lock_workflows :many — crosses tenants: one transaction at a time ends jobs of a workflow
+SELECT workflow.org_id, workflow.id
+FROM holdfast.workflow AS workflow
+WHERE (workflow.org_id, workflow.id) IN (
+    SELECT item.org_id, item.workflow_id
+    FROM {rows jobs: org_id uuid, first_id uuid}
+    JOIN holdfast.workflow_item AS item
+      ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id)
+ORDER BY workflow.org_id, workflow.id
+{hold_row};
+
+-- count_items :affected — crosses tenants: the counters of steps; before the items change
+-- An item that failed earlier counts as completed if its replay completes.
+UPDATE holdfast.workflow_step AS step
+SET items_left = items_left - ended.fresh,
+    items_failed = items_failed + ended.failed - ended.mended
+FROM (SELECT item.org_id, item.workflow_id, item.step,
+             sum(CASE WHEN item.state = 'waiting' THEN 1 ELSE 0 END) AS fresh,
+             sum(CASE WHEN item.state = 'waiting' AND jobs.state <> 'completed'
+                      THEN 1 ELSE 0 END) AS failed,
+             sum(CASE WHEN item.state <> 'waiting' AND jobs.state = 'completed'
+                      THEN 1 ELSE 0 END) AS mended
+      FROM {rows jobs: org_id uuid, first_id uuid, state text}
+      JOIN holdfast.workflow_item AS item
+        ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id
+      WHERE item.state <> 'completed'
+      GROUP BY item.org_id, item.workflow_id, item.step) AS ended
+WHERE step.org_id = ended.org_id AND step.workflow_id = ended.workflow_id
+  AND step.step = ended.step;
+
+-- end_items :affected — crosses tenants: the outcome of each job, with its result
+UPDATE holdfast.workflow_item AS item
+SET state = jobs.state, result = job.result
+FROM {rows jobs: org_id uuid, job_id uuid, first_id uuid, state text}
+JOIN holdfast.job AS job ON job.org_id = jobs.org_id AND job.id = jobs.job_id
+WHERE item.org_id = jobs.org_id AND item.job_id = jobs.first_id AND item.state <> 'completed';
+
+-- end_steps :affected — crosses tenants: steps whose state changes with their items
+UPDATE holdfast.workflow_step AS step
+SET state = CASE WHEN items_failed > 0 AND on_failure = 'fail' THEN 'failed'
+                 WHEN items_left > 0 THEN 'running'
+                 WHEN items_failed = 0 OR on_failure = 'ignore' THEN 'completed'
+                 ELSE 'failed' END,
+    ended_at = CASE WHEN items_left = 0 OR (items_failed > 0 AND on_failure = 'fail')
+                    THEN {now} END
+WHERE (step.org_id, step.workflow_id, step.step) IN (
+        SELECT item.org_id, item.workflow_id, item.step
+        FROM {rows jobs: org_id uuid, first_id uuid}
+        JOIN holdfast.workflow_item AS item
+          ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id)
+  AND step.state IN ('running', 'failed')
+  AND step.state <> CASE WHEN items_failed > 0 AND on_failure = 'fail' THEN 'failed'
+                         WHEN items_left > 0 THEN 'running'
+                         WHEN items_failed = 0 OR on_failure = 'ignore' THEN 'completed'
+                         ELSE 'failed' END;
+
+-- judge_workflows :affected — crosses tenants: a failed step fails its workflow; a replay mends it
+UPDATE holdfast.workflow AS workflow
+SET state = CASE WHEN EXISTS (
+        SELECT 1 FROM holdfast.workflow_step AS step
+        WHERE step.org_id = workflow.org_id AND step.workflow_id = workflow.id
+          AND step.state = 'failed' AND step.on_failure = 'fail') THEN 'failed' ELSE 'running' END,
+    ended_at = CASE WHEN EXISTS (
+        SELECT 1 FROM holdfast.workflow_step AS step
+        WHERE step.org_id = workflow.org_id AND step.workflow_id = workflow.id
+          AND step.state = 'failed' AND step.on_failure = 'fail')
+        THEN coalesce(workflow.ended_at, {now}) END,
+    updated_at = {now}
+WHERE (workflow.org_id, workflow.id) IN (
+    SELECT item.org_id, item.workflow_id
+    FROM {rows jobs: org_id uuid, first_id uuid}
+    JOIN holdfast.workflow_item AS item
+      ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id)
+  AND workflow.state <> 'canceled';
+
+-- release_steps :affected — crosses tenants: steps whose dependencies have all completed
+UPDATE holdfast.workflow_step AS step
+SET state = 'released', released_at = {now},
+    deadline_at = CASE WHEN deadline_ms IS NULL THEN NULL ELSE {later(deadline_ms)} END
+WHERE step.state = 'waiting'
+  AND (step.org_id, step.workflow_id, step.step) IN (
+        SELECT edge.org_id, edge.workflow_id, edge.step
+        FROM {rows jobs: org_id uuid, first_id uuid}
+        JOIN holdfast.workflow_item AS item
+          ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id
+        JOIN holdfast.workflow AS workflow
+          ON workflow.org_id = item.org_id AND workflow.id = item.workflow_id
+             AND workflow.state = 'running'
+        JOIN holdfast.workflow_edge AS edge
+          ON edge.org_id = item.org_id AND edge.workflow_id = item.workflow_id
+             AND edge.needs = item.step)
+  AND NOT EXISTS (
+        SELECT 1 FROM holdfast.workflow_edge AS edge
+        JOIN holdfast.workflow_step AS needed
+          ON needed.org_id = edge.org_id AND needed.workflow_id = edge.workflow_id
+             AND needed.step = edge.needs
+        WHERE edge.org_id = step.org_id AND edge.workflow_id = step.workflow_id
+          AND edge.step = step.step AND needed.state <> 'completed');
+
+-- insert_released :affected — crosses tenants: enqueue the jobs of released steps
+-- The key is unique, so that a step is never enqueued twice. The results of dependencies become
+-- arguments. SQLite builds the object again, because json_patch would drop null values.
+INSERT INTO holdfast.job
+    (id, org_id, project_id, job_type, category, actor_type, actor_id, request_id, correlation_id,
+     idempotency_key, payload, payload_hash, priority, limit_key, turn, traceparent,
+     routing_decision, origin_queue, queue, stage, pipeline_version, max_attempts, not_before_at,
+     created_at, updated_at, key_last_seen_at)
+SELECT item.job_id, item.org_id,
+       CAST({field(step.request, project_id)} AS {uuid}),
+       step.job_type,
+       {field(step.request, category)}, {field(step.request, actor_type)},
+       {field(step.request, actor_id)},
+       coalesce({field(step.request, request_id)}, CAST(item.job_id AS text)),
+       coalesce({field(step.request, correlation_id)}, {field(step.request, request_id)},
+                CAST(item.workflow_id AS text)),
+       item.idempotency_key,
+       {only postgres}
+       item.payload || coalesce((
+           SELECT jsonb_object_agg(given.argument, given.result) FROM (
+               SELECT edge.argument, CASE WHEN needed.is_mapped = 1
+                          THEN jsonb_agg(coalesce(done.result, 'null') ORDER BY done.place)
+                          ELSE coalesce((jsonb_agg(done.result) -> 0), 'null') END AS result
+               FROM holdfast.workflow_edge AS edge
+               JOIN holdfast.workflow_step AS needed
+                 ON needed.org_id = edge.org_id AND needed.workflow_id = edge.workflow_id
+                    AND needed.step = edge.needs
+               JOIN holdfast.workflow_item AS done
+                 ON done.org_id = edge.org_id AND done.workflow_id = edge.workflow_id
+                    AND done.step = edge.needs
+               WHERE edge.org_id = step.org_id AND edge.workflow_id = step.workflow_id
+                 AND edge.step = step.step AND edge.argument <> ''
+               GROUP BY edge.argument, needed.is_mapped) AS given), '{}'),
+       {end}
+       {only sqlite}
+       (SELECT json_group_object(given.argument, json(given.result)) FROM (
+            SELECT own.key AS argument, item.payload -> own.fullkey AS result
+            FROM json_each(item.payload) AS own
+            UNION ALL
+            SELECT edge.argument, CASE WHEN needed.is_mapped = 1
+                       THEN (SELECT json_group_array(json(coalesce(done.result, 'null'))) FROM (
+                                 SELECT done.result FROM holdfast.workflow_item AS done
+                                 WHERE done.org_id = edge.org_id
+                                   AND done.workflow_id = edge.workflow_id
+                                   AND done.step = edge.needs
+                                 ORDER BY done.place) AS done)
+                       ELSE (SELECT coalesce(done.result, 'null')
+                             FROM holdfast.workflow_item AS done
+                             WHERE done.org_id = edge.org_id
+                               AND done.workflow_id = edge.workflow_id
+                               AND done.step = edge.needs AND done.place = 0) END
+            FROM holdfast.workflow_edge AS edge
+            JOIN holdfast.workflow_step AS needed
+              ON needed.org_id = edge.org_id AND needed.workflow_id = edge.workflow_id
+                 AND needed.step = edge.needs
+            WHERE edge.org_id = step.org_id AND edge.workflow_id = step.workflow_id
+              AND edge.step = step.step AND edge.argument <> '') AS given),
+       {end}
+       item.payload_hash, CAST({field(step.request, priority)} AS integer),
+       {field(step.request, limit_key)}, coalesce(item.turn, item.job_id),
+       {field(step.request, traceparent)},
+       CAST({field(step.request, routing_decision)} AS {json}),
+       {field(step.request, origin_queue)}, {field(step.request, queue)},
+       {field(step.request, stage)}, {field(step.request, pipeline_version)},
+       CAST({field(step.request, max_attempts)} AS integer),
+       CASE WHEN step.delay_ms IS NULL THEN CAST({field(step.request, not_before_at)} AS {instant})
+            ELSE {later(step.delay_ms)} END,
+       {now}, {now}, {now}
+FROM holdfast.workflow_step AS step
+JOIN holdfast.workflow_item AS item
+  ON item.org_id = step.org_id AND item.workflow_id = step.workflow_id AND item.step = step.step
+WHERE step.state = 'released'
+  AND (step.org_id, step.workflow_id) IN (
+        SELECT item.org_id, item.workflow_id
+        FROM {rows jobs: org_id uuid, first_id uuid}
+        JOIN holdfast.workflow_item AS item
+          ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id)
+ORDER BY item.place;
+
+-- start_released :many — crosses tenants: released steps are running; their queues are woken
+UPDATE holdfast.workflow_step AS step
+SET state = 'running'
+WHERE step.state = 'released'
+  AND (step.org_id, step.workflow_id) IN (
+        SELECT item.org_id, item.workflow_id
+        FROM {rows jobs: org_id uuid, first_id uuid}
+        JOIN holdfast.workflow_item AS item
+          ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id)
+RETURNING {field(request, queue)} AS queue;
+
+-- end_workflows :affected — crosses tenants: workflows in which nothing runs any more
+UPDATE holdfast.workflow AS workflow
+SET state = CASE WHEN EXISTS (
+        SELECT 1 FROM holdfast.workflow_step AS step
+        WHERE step.org_id = workflow.org_id AND step.workflow_id = workflow.id
+          AND step.state <> 'completed') THEN 'failed' ELSE 'completed' END,
+    ended_at = {now}, updated_at = {now}
+WHERE workflow.state = 'running'
+  AND (workflow.org_id, workflow.id) IN (
+        SELECT item.org_id, item.workflow_id
+        FROM {rows jobs: org_id uuid, first_id uuid}
+        JOIN holdfast.workflow_item AS item
+          ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id)
+  AND NOT EXISTS (
+        SELECT 1 FROM holdfast.workflow_step AS step
+        WHERE step.org_id = workflow.org_id AND step.workflow_id = workflow.id
+          AND step.state IN ('released', 'running'));
