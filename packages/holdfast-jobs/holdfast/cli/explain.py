@@ -19,6 +19,7 @@ from holdfast.cli.given import (
     shorten,
 )
 from holdfast.cli.next_command import complete_commands
+from holdfast.errors import JobNotFound, NotFound
 from holdfast.operate.operator import Operator
 
 
@@ -30,16 +31,35 @@ from holdfast.operate.operator import Operator
 def explain(
     ctx: click.Context, job_id: str, actor: str, role: str, org_id: str | None, as_json: bool
 ) -> None:
-    """Explain the state of a job and what happens next."""
+    """Explain the state of a job or a workflow and what happens next."""
     with app_of(ctx, required=False) as hf:
         operator = operator_of(hf, actor, role, org_id)
-        found = operator.jobs.explain(job_id)
+        found = _explain(operator, job_id)
         if as_json:
             print_json(asdict(found))
+            return
+        if hasattr(found, "steps"):
+            from holdfast.workflows.commands import print_explanation
+
+            print_explanation(found)
             return
         ids = _short_ids(operator, found.facts)
     for line in (found.line, f"Next: {found.next}"):
         click.echo(complete_commands(ctx, one_line(line), ids))
+
+
+def _explain(operator: Operator, job_id: str) -> Any:
+    """Explain a job. The id of a workflow is accepted too."""
+    try:
+        return operator.jobs.explain(job_id)
+    except JobNotFound:
+        workflows: Any = getattr(operator, "workflows", None)
+        if workflows is None:
+            raise
+        try:
+            return workflows.explain(job_id)
+        except NotFound:
+            raise JobNotFound(job_id) from None
 
 
 def _short_ids(operator: Operator, facts: Mapping[str, Any]) -> dict[str, str]:

@@ -66,6 +66,7 @@ class Action(StrEnum):
     SWEEP_ARTIFACTS = "sweep_artifacts"
     READ_COSTS = "read_costs"
     SET_WEBHOOK = "set_webhook"
+    SEND_EVENT = "send_event"
     READ_HELD = "read_held"
     DECIDE_HELD = "decide_held"
     ERASE = "erase"
@@ -106,6 +107,7 @@ _LEAST: Mapping[Action, Role] = {
     Action.REMOVE_ARTIFACT: Role.OPERATOR,
     Action.READ_COSTS: Role.OPERATOR,
     Action.SET_WEBHOOK: Role.OPERATOR,
+    Action.SEND_EVENT: Role.MEMBER,
     # For one tenant; for all tenants an admin is required.
     Action.VERIFY: Role.OPERATOR,
 }

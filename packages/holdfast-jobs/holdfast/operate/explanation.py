@@ -21,6 +21,7 @@ class Reason(StrEnum):
     """The reason for a job's state."""
 
     NOT_DUE = "not_due"
+    AWAITS_EVENT = "awaits_event"
     QUEUE_PAUSED = "queue_paused"
     NO_WORKER = "no_worker"
     AWAITS_RUN = "awaits_run"

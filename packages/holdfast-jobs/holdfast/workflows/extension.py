@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import WaitTimedOut
 from holdfast.extension import Extension
-from holdfast.store import Component, StateStatement
+from holdfast.store import Component, StateStatement, Tx
 from holdfast.workflows.settings import WorkflowSettings
 
 if TYPE_CHECKING:
-    pass
+    from holdfast.operate.explanation import ExtensionReasons, Situation
+    from holdfast.operate.verify.check import Check
 
 
 class WorkflowsExtension(Extension):
@@ -31,6 +32,15 @@ class WorkflowsExtension(Extension):
         }
     )
 
+    command_group = "Operations"
+    commands = {
+        "workflows": "holdfast.workflows.commands:workflows",
+        "events": "holdfast.workflows.commands:events",
+    }
+    api = "holdfast.workflows.api:router"
+    console = "holdfast.workflows.console:PAGES"
+    nouns = {"workflows": "holdfast.workflows.operator:OperatorWorkflows"}
+
     def load(self) -> Extension:
         from holdfast.workflows.workflows import Workflows
 
@@ -40,3 +50,13 @@ class WorkflowsExtension(Extension):
         from holdfast.workflows.release import STATEMENTS
 
         return STATEMENTS
+
+    def verify_checks(self) -> Sequence[Check]:
+        from holdfast.workflows.verify import CHECKS
+
+        return CHECKS
+
+    def explain(self, tx: Tx, situation: Situation) -> ExtensionReasons | None:
+        from holdfast.workflows.explain import explain_wait
+
+        return explain_wait(tx, situation)

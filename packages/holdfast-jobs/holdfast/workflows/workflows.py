@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from holdfast.engine import validation
 from holdfast.engine.context import Context
 from holdfast.engine.due import read_delay
 from holdfast.engine.job_result import ResultWaiter
+from holdfast.engine.worker.housekeeping import Chore
 from holdfast.errors import ConfigError, InvalidJob
 from holdfast.ids import uuid_argument
 from holdfast.secret import may_hold_secret
@@ -23,6 +24,7 @@ from holdfast.store.caller_connection import is_awaiting, run, run_borrowed
 from holdfast.tenant import tenant_of
 from holdfast.workflows import wait
 from holdfast.workflows.cancel import cancel_workflow
+from holdfast.workflows.cleanup import upkeep
 from holdfast.workflows.enqueue import SQL, Stored, WorkflowRows, make_rows, store_steps
 from holdfast.workflows.extension import WorkflowsExtension
 from holdfast.workflows.graph import Workflow
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 EVENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,99}")
 LONGEST_KEY = 200
+UPKEEP_SECONDS = 15.0
 
 
 class Workflows(WorkflowsExtension):
@@ -53,6 +56,11 @@ class Workflows(WorkflowsExtension):
 
     def install(self, app: Holdfast) -> None:
         self._app = app
+
+    def maintenance(self, app: Holdfast) -> Sequence[Chore]:
+        """Cancel overdue steps and prune, in a separate thread."""
+        every = min(app.settings.rescue_seconds, UPKEEP_SECONDS)
+        return [Chore("workflows", every, lambda: upkeep(app), lambda: upkeep(app))]
 
     def for_job(self, job: Context) -> StepContext:
         """What ``job.results`` and ``job.wait_for`` use."""

@@ -1,0 +1,134 @@
+"""The release of dependents: once, also when the last two jobs end at the same time."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast import Context, Holdfast, chord
+from holdfast.engine.job import Actor, ActorType, Completed
+from holdfast.engine.settle import settle_in
+from holdfast.errors import RuleBroken
+from tests.story import ORG, by_hand, claim, look, make_holdfast
+from tests.workflows.flow import drain, verify_clean
+
+WORKER = Actor(ActorType.SYSTEM, "w1")
+
+
+def declare(hf: Holdfast) -> Any:
+    @hf.job("flow.item")
+    def item(number: int) -> int:
+        return number
+
+    @hf.job("flow.join")
+    def join(job: Context) -> int:
+        return sum(next(iter(job.results.values())))
+
+    return item, join
+
+
+def joins(hf: Holdfast) -> list[Any]:
+    return look(hf.store, "SELECT id, state FROM holdfast.job WHERE job_type = 'flow.join'")
+
+
+@pytest.mark.both_databases
+def test_the_join_is_released_once_when_the_last_two_items_end_together(
+    hf: Holdfast, url: str, clock: Any
+) -> None:
+    """Each transaction has settled its item before the other commits."""
+    item, join = declare(hf)
+    handle = chord(item.map([{"number": 1}, {"number": 2}]), join.step()).enqueue(org_id=ORG)
+    other = make_holdfast(url, clock)
+    declare(other)
+    other.extensions.find_named("workflows")
+    first, second = claim(hf, limit=2)
+    is_settled, done = threading.Event(), []
+
+    def settle_second() -> None:
+        is_settled.wait(30)
+        done.append(
+            other.store.write(lambda tx: settle_in(tx, [(second, Completed("2"))], actor=WORKER))
+        )
+
+    thread = threading.Thread(target=settle_second)
+    thread.start()
+
+    def settle_first(tx: Any) -> None:
+        settle_in(tx, [(first, Completed("1"))], actor=WORKER)
+        is_settled.set()
+        # PostgreSQL: the other transaction now waits for the lock of the workflow. SQLite has
+        # one writer, so that the other one has not begun.
+        if not hf.store.is_embedded:
+            wait_until_blocked(other)
+
+    hf.store.write(settle_first)
+    thread.join(60)
+    assert done
+    assert len(joins(hf)) == 1
+    drain(hf)
+    assert handle.result(timeout=10) == 3
+    verify_clean(hf)
+    other.close()
+
+
+def wait_until_blocked(hf: Holdfast) -> None:
+    """Return when a transaction waits for a row that another one has locked."""
+    for _ in range(600):
+        blocked = look(
+            hf.store,
+            "SELECT count(*) AS found FROM pg_stat_activity"
+            " WHERE datname = current_database() AND wait_event_type = 'Lock'",
+        )
+        if blocked[0]["found"]:
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("the other transaction did not wait")
+
+
+def test_a_map_of_many_items_and_its_join_run_each_job_once(hf: Holdfast) -> None:
+    item, join = declare(hf)
+    numbers = range(600)
+    handle = chord(item.map([{"number": n} for n in numbers]), join.step()).enqueue(org_id=ORG)
+
+    assert drain(hf) == 601
+
+    assert handle.result(timeout=10) == sum(numbers)
+    verify_clean(hf)
+
+
+def test_a_workflow_in_a_transaction_that_rolls_back_does_not_exist(hf: Holdfast) -> None:
+    item, join = declare(hf)
+    hf.worker()
+    connection = connect(hf)
+    rolled = chord(item.map([{"number": 1}]), join.step()).enqueue(org_id=ORG, conn=connection)
+    connection.rollback()
+    kept = chord(item.map([{"number": 5}]), join.step()).enqueue(org_id=ORG, conn=connection)
+    connection.commit()
+    connection.close()
+    drain(hf)
+
+    assert kept.result(timeout=10) == 5
+    found = look(hf.store, "SELECT id FROM holdfast.workflow")
+    assert [str(row["id"]) for row in found] == [kept.id]
+    assert rolled.id != kept.id
+    verify_clean(hf)
+
+
+def connect(hf: Holdfast) -> Any:
+    if hf.store.is_embedded:
+        import sqlite3
+
+        return sqlite3.connect(hf.settings.db.removeprefix("sqlite:///"))
+    import psycopg
+
+    return psycopg.connect(hf.settings.db)
+
+
+def test_the_result_of_a_completed_item_cannot_be_changed(hf: Holdfast) -> None:
+    item, join = declare(hf)
+    chord(item.map([{"number": 1}]), join.step()).enqueue(org_id=ORG)
+    drain(hf)
+    with pytest.raises(RuleBroken, match="workflow_item_completed_once"):
+        by_hand(hf.store, "UPDATE holdfast.workflow_item SET result = '9'")
