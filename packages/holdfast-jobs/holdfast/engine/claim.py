@@ -25,6 +25,7 @@ from holdfast.engine.fairness import Order as Order
 from holdfast.engine.fairness import unlimited as unlimited
 from holdfast.engine.job import BATCH_KEY, Claimed, ClaimId, State, claim_of, claim_row
 from holdfast.engine.limits import Rules, consume_tokens, find_capacity, read_rules
+from holdfast.engine.promote import poll_queues as poll_queues
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import claim_one_by_one
 from holdfast.engine.settle import Settled
@@ -255,11 +256,6 @@ def find_backlogs(
         for queue, found in backlogs.items():
             mark_cuts(found, own_rounds=served.get(queue, fresh).keys)
     return backlogs
-
-
-def poll_queues(store: Store, queues: Iterable[str]) -> list[Row]:
-    """Which of *queues* have jobs to claim or to promote, in one statement."""
-    return store.many(FLOW.poll_queues, queues=[{"name": queue} for queue in queues])
 
 
 def find_keys(store: Store, queue: str, after: str = "") -> list[str]:

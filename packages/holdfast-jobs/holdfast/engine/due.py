@@ -1,4 +1,4 @@
-"""``delay=`` and ``at=`` of an enqueue: when the job becomes due."""
+"""``delay=``, ``at=`` and ``expires_in=`` of an enqueue: when the job is due, and until when."""
 
 from __future__ import annotations
 
@@ -36,9 +36,17 @@ def read_delay(value: object) -> timedelta:
 
 
 def with_due_time(options: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """*options* with ``delay`` and ``at`` as ``not_before_at``. Raises InvalidJob."""
+    """*options* with times instead of ``delay``, ``at`` and ``expires_in``. Raises InvalidJob."""
     found = dict(options)
     delay, at = found.pop("delay", None), found.pop("at", None)
+    expires_in = found.pop("expires_in", None)
+    if expires_in is not None:
+        if found.get("deadline") is not None:
+            raise InvalidJob({"expires_in": "cannot be combined with deadline"})
+        try:
+            found["deadline"] = now + read_delay(expires_in)
+        except ValueError as exc:
+            raise InvalidJob({"expires_in": str(exc)}) from None
     given = [name for name in ("delay", "at", "not_before_at") if options.get(name) is not None]
     if len(given) > 1:
         raise InvalidJob({given[0]: f"cannot be combined with {given[1]}"})

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from holdfast.clock import read_instant
 from holdfast.document import encode
-from holdfast.engine import audit
+from holdfast.engine import audit, unique
 from holdfast.engine.handler import EnqueueRefused, Handler
-from holdfast.engine.job import SYSTEM, current
+from holdfast.engine.job import SYSTEM, State, current
 from holdfast.engine.payload_values import is_structured, to_document
 from holdfast.engine.request import InsertRows, JobRequest, Options, full_key, key_for, prepare
+from holdfast.engine.state_hook import Reached, run_state_statements
 from holdfast.errors import (
     Forbidden,
     InvalidJob,
@@ -224,6 +225,8 @@ def chunks_of(
     **prepared: Any,
 ) -> list[Callable[[], InsertRows]]:
     """The rows to insert, in pieces validated when consumed; with *whole*, in one piece."""
+    # Keys are locked before any row is inserted.
+    whole = whole or any(request.unique_key or request.deadline for _, request in items)
     size = CHUNK if len(items) > ONE_STATEMENT and not whole else len(items)
     return [
         partial(prepare, handler, items[at : at + size], ids=ids[at : at + size], **prepared)
@@ -233,6 +236,12 @@ def chunks_of(
 
 def insert_steps(batch: InsertRows) -> Steps[list[Enqueued]]:
     """Insert prepared rows; dedupe against stored jobs and within the rows."""
+    if unique.has_flow(batch):
+        return (yield from unique.flow_steps(batch, _insert_steps, Enqueued))
+    return (yield from _insert_steps(batch))
+
+
+def _insert_steps(batch: InsertRows) -> Steps[list[Enqueued]]:
     if batch.has_producer:
         yield JOB_TYPE_SQL.insert_units, {"units": batch.units}
     rows = yield SQL.insert_jobs, {"jobs": batch.jobs, "shared": batch.shared}
@@ -251,6 +260,12 @@ def borrowed_steps(batch: InsertRows, dialect: Dialect) -> Steps[list[Enqueued]]
     """
     if not dialect.has_roles or batch.has_producer:
         return (yield from insert_steps(batch))
+    if unique.has_flow(batch):
+        return (yield from unique.flow_steps(batch, _caller_steps, Enqueued, as_caller=True))
+    return (yield from _caller_steps(batch))
+
+
+def _caller_steps(batch: InsertRows) -> Steps[list[Enqueued]]:
     given = {"jobs": encode(batch.jobs), "shared": encode(batch.shared)}
     rows = yield SQL.enqueue_jobs, given
     refused = [
@@ -263,8 +278,8 @@ def borrowed_steps(batch: InsertRows, dialect: Dialect) -> Steps[list[Enqueued]]
 
 def insert(store: Store, batch: InsertRows) -> list[Enqueued]:
     """Insert rows in a separate transaction: one round trip if there are no duplicates."""
-    if batch.has_producer:
-        return _again(store, batch, lambda: _write(store, lambda tx: run(tx, insert_steps(batch))))
+    if batch.has_producer or unique.has_flow(batch):
+        return _again(store, batch, lambda: _write(store, lambda tx: insert_in(tx, batch)))
     rows = _again(
         store,
         batch,
@@ -278,6 +293,13 @@ def insert(store: Store, batch: InsertRows) -> list[Enqueued]:
     if len(created) == len(batch.jobs):
         return [_new(batch, job, created[job["id"]]) for job in batch.jobs]
     return _write(store, lambda tx: run(tx, _answer_steps(batch, created)))
+
+
+def insert_in(tx: Tx, batch: InsertRows) -> list[Enqueued]:
+    """Insert rows in an open transaction of the store."""
+    answers = run(tx, insert_steps(batch))
+    run_state_statements(tx, (Reached(*job, State.CANCELED) for job in batch.superseded))
+    return answers
 
 
 def insert_chunks(

@@ -10,6 +10,11 @@ SELECT queues.name AS queue,
        (SELECT 1 FROM holdfast.job AS job
         WHERE job.state = 'queued' AND job.queue = queues.name AND job.not_before_at <= {now}
         ORDER BY job.queue, job.not_before_at LIMIT 1) AS has_due,
+       (SELECT 1 FROM holdfast.job_deadline AS deadline
+        JOIN holdfast.job AS job ON job.org_id = deadline.org_id AND job.id = deadline.job_id
+        WHERE deadline.closed_at IS NULL AND deadline.deadline_at <= {now}
+          AND job.state = 'queued'
+        LIMIT 1) AS has_expired,
        (SELECT flow.revision FROM holdfast.flow AS flow WHERE flow.only_row = 1) AS revision
 FROM {rows queues: name text};
 

@@ -151,6 +151,9 @@ taken AS MATERIALIZED (
     WHERE job.state = 'queued' AND job.not_before_at IS NULL
       AND job.queue = walk.queue AND job.limit_key = walk.limit_key
       AND job.org_id = walk.org_id AND job.turn = walk.turn
+      AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
+                    WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id)
+                   > {now}, TRUE)
     {end}
     {only postgres}
     FROM shares
@@ -161,6 +164,9 @@ taken AS MATERIALIZED (
           AND waiting.org_id = shares.org_id
           AND (waiting.unit_key IS NULL
                OR {unit_free(CAST(waiting.org_id AS text) || waiting.job_type || waiting.unit_key)})
+          AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
+                        WHERE deadline.org_id = waiting.org_id AND deadline.job_id = waiting.id)
+                       > {now}, TRUE)
         ORDER BY waiting.queue, waiting.limit_key, waiting.org_id, waiting.turn
         LIMIT shares.quota
         {skip_held(waiting)}) AS job
@@ -217,6 +223,9 @@ waiting AS MATERIALIZED (
                         AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
                   AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
                   AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
+                  AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
+                                WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id)
+                               > {now}, TRUE)
                 ORDER BY queue, created_at, id
                 LIMIT :limit
                 {skip_held(job)}
@@ -239,6 +248,9 @@ waiting AS MATERIALIZED (
                         AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
                   AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
                   AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
+                  AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
+                                WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id)
+                               > {now}, TRUE)
                 ORDER BY created_at, id
                 LIMIT :limit
                 {skip_held(job)}
@@ -306,6 +318,9 @@ WHERE job.org_id = :org_id AND job.id = :id AND job.state = 'queued'
   AND (job.not_before_at IS NULL OR job.not_before_at <= {now})
   AND (job.unit_key IS NULL
        OR {unit_free(CAST(job.org_id AS text) || job.job_type || job.unit_key)})
+  AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
+                WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id)
+               > {now}, TRUE)
 RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
           job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
           job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,

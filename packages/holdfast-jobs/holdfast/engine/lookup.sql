@@ -1,5 +1,7 @@
--- find_with_progress :maybe — one job of one tenant with the progress of its current stage
-SELECT job.*, coalesce(stage.progress, archived.progress) AS progress
+-- find_with_progress :maybe — one job of one tenant with its progress and its deadline
+SELECT job.*, coalesce(stage.progress, archived.progress) AS progress,
+       (SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
+        WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id) AS deadline_at
 FROM holdfast.job_record AS job
 LEFT JOIN holdfast.job_stage AS stage
   ON stage.org_id = job.org_id AND stage.job_id = job.id AND stage.stage = job.stage

@@ -14,6 +14,7 @@ from functools import partial
 
 from holdfast.clock import ms
 from holdfast.config import Settings
+from holdfast.engine.deadline import expire_jobs, prune_flow
 from holdfast.engine.job import (
     MAINTENANCE_QUEUE,
     Actor,
@@ -230,6 +231,11 @@ def tidy(
             outcomes["rescued"] += 1
             for event in events_of(settled):
                 events.emit(event)
+    if "expire" in steps:
+        outcomes["expired"] = expire_jobs(store, events)
+    outcomes.update(
+        prune_flow(store, retention=timedelta(days=settings.retention.keep_days), steps=steps)
+    )
     outcomes.update(archive_and_prune(store, settings.retention, steps))
     _clean_runs(store, settings, events, steps, outcomes)
     outcomes["crowded"] = emit_crowded(store, events, found="crowded" in steps)

@@ -45,6 +45,9 @@ failed (category, job_type) AS (
     WHERE failed.job_type IS NOT NULL
 )
 SELECT
+    (SELECT 1 FROM holdfast.job_deadline AS deadline
+     WHERE deadline.closed_at IS NULL AND deadline.deadline_at <= {now}
+     LIMIT 1) AS expire,
     (SELECT 1 FROM holdfast.job AS job
      WHERE job.state = 'processing' AND job.lease_expires_at < {now}
        AND job.limit_key <> '~batch'
@@ -54,6 +57,12 @@ SELECT
             WHERE job.state = 'queued' AND job.queue = queues.name AND job.not_before_at <= {now}
             ORDER BY job.queue, job.not_before_at LIMIT 1) = 1
      LIMIT 1) AS promote,
+    (SELECT 1 FROM holdfast.unique_key AS held
+     WHERE held.updated_at < {later(-CAST(:keep_ms AS bigint))}
+     LIMIT 1) AS prune_keys,
+    (SELECT 1 FROM holdfast.job_deadline AS deadline
+     WHERE deadline.closed_at < {later(-CAST(:keep_ms AS bigint))}
+     LIMIT 1) AS prune_deadlines,
     (SELECT 1 FROM holdfast.job AS job
      WHERE job.state IN ('completed', 'canceled')
        AND job.finished_at <= {later(-CAST(:archive_ms AS bigint))}

@@ -1,4 +1,4 @@
-"""Promote: deferred jobs that are due become claimable.
+"""Poll queues, and promote: deferred jobs that are due become claimable.
 
 A deferred job does not slow down claims until it is due. A delayed notification waits on
 q:maintenance and is promoted to the queue it was meant for.
@@ -6,10 +6,12 @@ q:maintenance and is promoted to the queue it was meant for.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from holdfast.store import Statement, Statements, Store
+from holdfast.engine.deadline import expire_jobs
+from holdfast.event import Events
+from holdfast.store import Row, Statement, Statements, Store
 
 SQL = Statements("holdfast.engine", "flow.sql")
 
@@ -17,6 +19,18 @@ LIMIT = 1_000
 # If more is due than one pass takes, another pass takes equally many of every tenant. 2,000 rows
 # take a third of a second on PostgreSQL, and a worker that promotes does not claim.
 TENANTS_LIMIT = 5_000
+
+
+def poll_queues(store: Store, queues: Iterable[str], events: Events | None = None) -> list[Row]:
+    """Which of *queues* have jobs to claim or to promote, in one statement.
+
+    Jobs whose deadline has passed are canceled first.
+    """
+    names = [{"name": queue} for queue in queues]
+    seen = store.many(SQL.poll_queues, queues=names)
+    if any(row["has_expired"] for row in seen) and expire_jobs(store, events):
+        seen = store.many(SQL.poll_queues, queues=names)
+    return seen
 
 
 def promote_jobs(store: Store, queues: Collection[str]) -> int:

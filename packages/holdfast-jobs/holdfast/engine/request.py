@@ -26,6 +26,7 @@ from holdfast.engine.job import (
     Actor,
     Priority,
 )
+from holdfast.engine.unique_key import NOT_UNIQUE, UniqueKey, read_deadline, read_unique_key
 from holdfast.errors import ForeignKeyScope, InvalidJob
 from holdfast.ids import shift, uuid_argument
 from holdfast.secret import may_hold_secret
@@ -73,6 +74,20 @@ class JobRequest:
     """The execution unit: a tenant has at most one job of a type for it."""
     limit_key: str | None = None
     """Jobs with this key share the limits of `[keys.NAME]`."""
+    unique_key: str | None = None
+    """While a job with this key waits or runs, an enqueue returns that job. The key belongs to the
+    tenant and the job type."""
+    unique: str = "active"
+    """When the key is free again: `active`, when the job has ended; `queued`, when a worker has
+    claimed it."""
+    replace: bool = False
+    """The new job supersedes the job with this unique key, unless a worker has claimed it."""
+    debounce: timedelta | float | str | None = None
+    """Like `replace`, and the new job starts this long after the last enqueue with the key."""
+    debounce_limit: timedelta | float | str | None = None
+    """The longest wait of a debounced job since the first enqueue with the key."""
+    deadline: datetime | None = None
+    """A job that has not started by this time is canceled."""
     command: str | None = None
     """The command that allows a planning job to write."""
     routing_decision: Mapping[str, Any] | None = None
@@ -125,7 +140,8 @@ def key_for(job_type: str, org_id: str, project_id: str | None, *inputs: object)
 class Options(TypedDict, total=False):
     """The fields of a :class:`JobRequest` that an enqueue takes as keywords.
 
-    ``delay`` (seconds, a timedelta or text like ``5m``) and ``at`` set ``not_before_at``.
+    ``delay`` (seconds, a timedelta or text like ``5m``) and ``at`` set ``not_before_at``;
+    ``expires_in`` sets ``deadline``.
     """
 
     project_id: str | None
@@ -143,6 +159,13 @@ class Options(TypedDict, total=False):
     traceparent: str | None
     unit_key: str | None
     limit_key: str | None
+    unique_key: str | None
+    unique: str
+    replace: bool
+    debounce: timedelta | float | str | None
+    debounce_limit: timedelta | float | str | None
+    deadline: datetime | None
+    expires_in: timedelta | float | str | None
     command: str | None
     routing_decision: Mapping[str, Any] | None
     producer: Producer | None
@@ -156,6 +179,12 @@ class InsertRows:
     jobs: list[dict[str, Any]] = field(default_factory=list)
     # Whether the job type has a producer, which registers the execution units of its jobs.
     has_producer: bool = False
+    # The unique keys and the deadlines of jobs, by job id.
+    unique_keys: dict[str, UniqueKey] = field(default_factory=dict)
+    deadlines: dict[str, str] = field(default_factory=dict)
+    made_at: datetime | None = None
+    # Tenant, id and type of the jobs that the insert has superseded.
+    superseded: list[tuple[str, str, str]] = field(default_factory=list)
 
     def shared_of(self, job: Mapping[str, Any]) -> dict[str, Any]:
         frame: dict[str, Any] = self.shared[job["frame"]]
@@ -202,9 +231,10 @@ def prepare(
     Raises one InvalidJob with all bad fields of the first invalid request. *known* caches the
     shared columns of earlier calls.
     """
-    batch = InsertRows(has_producer=handler.producer is not None)
+    batch = InsertRows(has_producer=handler.producer is not None, made_at=now)
     places: dict[Any, int] = {}
     scope, last, place = "", None, 0
+    unique_key, deadline = NOT_UNIQUE, None
     for (payload, request), job_id in zip(items, ids, strict=True):
         errors: dict[str, str] = {}
         text = validation.payload(payload, payload_limit, errors)
@@ -218,12 +248,18 @@ def prepare(
                 batch.shared.append({**frame, "frame": found, "jobs": 0})
             last, place, frame = request, found, batch.shared[found]
             scope = scope_of(handler.job_type, frame["org_id"], frame["project_id"])
+            unique_key = read_unique_key(request, errors)
+            deadline = read_deadline(request, now, errors)
         key = _key(request, scope, job_id, errors)
         if errors:
             raise InvalidJob(errors)
         if may_hold_secret(text):
             validation.refuse_secret(payload)
         frame["jobs"] += 1
+        if request.unique_key is not None:
+            batch.unique_keys[job_id] = unique_key
+        if deadline is not None:
+            batch.deadlines[job_id] = deadline
         batch.jobs.append(
             {
                 "frame": place,

@@ -7,6 +7,8 @@ SELECT id, org_id, job_type, state, queue, origin_queue, stage, limit_key, turn,
        provider_batch_id, CAST(routing_decision AS text) AS routing_decision, replay_of, error_class,
        created_at, updated_at, finished_at,
        {now} AS now,
+       (SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
+        WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id) AS deadline_at,
        EXISTS (SELECT 1 FROM holdfast.job_history AS history
                WHERE history.org_id = job.org_id AND history.id = job.id) AS is_archived
 FROM holdfast.job_record AS job
@@ -16,7 +18,8 @@ WHERE org_id = :org_id AND id = :id;
 SELECT name, attempt, actor_type, actor_id, at, detail
 FROM holdfast.job_event
 WHERE org_id = :org_id AND job_id = :id
-  AND name IN ('job.enqueued', 'job.retried', 'job.snoozed', 'job.released', 'job.cancel_requested')
+  AND name IN ('job.enqueued', 'job.retried', 'job.snoozed', 'job.released', 'job.cancel_requested',
+               'job.canceled')
 ORDER BY id DESC
 LIMIT :limit;
 

@@ -48,6 +48,8 @@ class Reason(StrEnum):
     QUARANTINED = "quarantined"
     COMPLETED = "completed"
     CANCELED = "canceled"
+    SUPERSEDED = "superseded"
+    DEADLINE_PASSED = "deadline_passed"
     DEAD_LETTER = "dead_letter"
 
 

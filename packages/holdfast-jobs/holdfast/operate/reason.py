@@ -7,7 +7,9 @@ from datetime import timedelta
 from typing import Any, assert_never
 
 from holdfast.document import decode
+from holdfast.engine.deadline import DEADLINE_PASSED
 from holdfast.engine.job import State
+from holdfast.engine.unique import SUPERSEDED
 from holdfast.errors import Defect
 from holdfast.operate.dead_letter import DeadLetter
 from holdfast.operate.dead_letter_plan import never_replayed, next_step_of
@@ -135,6 +137,26 @@ def _kept(s: Situation) -> str:
 
 
 def _canceled(s: Situation) -> Explanation:
+    ended, how = s.last("job.canceled")
+    if ended is not None and how.get("reason") == SUPERSEDED:
+        newer = how.get("superseded_by")
+        return s.explain(
+            Reason.SUPERSEDED,
+            f"Canceled at {utc(s.at('finished_at'))}: a later enqueue with its unique key replaced"
+            f" it by job {newer}{_kept(s)}.",
+            f"Nothing: it has ended. See the newer job: holdfast explain {newer}",
+            superseded_by=newer,
+            **_ended(s),
+        )
+    if ended is not None and how.get("reason") == DEADLINE_PASSED:
+        return s.explain(
+            Reason.DEADLINE_PASSED,
+            f"Canceled at {utc(s.at('finished_at'))}: it had not started by its deadline"
+            f" {how.get('deadline_at')}{_kept(s)}.",
+            NOTHING,
+            deadline_at=s.at("deadline_at"),
+            **_ended(s),
+        )
     asked = next(
         (event for event in s.turns if event["name"] == "job.cancel_requested"
          and decode(event["detail"] or "{}").get("answer") != "too_late"),

@@ -7,6 +7,7 @@ it, the caps, the rate, and finally its position.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -29,6 +30,23 @@ AHEAD = 1_000
 
 def why_waiting(s: Situation, told: ExtensionReasons = NO_REASONS) -> Explanation:
     """Return the reason of a queued job; *told* are the reasons of an extension."""
+    found = _why_waiting(s, told)
+    deadline_at = s.at("deadline_at")
+    if deadline_at is None:
+        return found
+    until = found.until
+    if until is None or deadline_at < until:
+        until = deadline_at
+    return replace(
+        found,
+        line=f"{found.line} Its deadline is {utc(deadline_at)}: if it has not started by then, it"
+        " is canceled.",
+        until=until,
+        facts={**found.facts, "deadline_at": deadline_at},
+    )
+
+
+def _why_waiting(s: Situation, told: ExtensionReasons) -> Explanation:
     job, due_at = s.job, s.at("not_before_at")
     if job["cancel_requested_at"] is not None:
         return s.explain(

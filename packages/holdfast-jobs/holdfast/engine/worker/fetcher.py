@@ -23,6 +23,7 @@ from holdfast.engine.limits import Rules, read_rules
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.settle import Settled
 from holdfast.errors import StoreError
+from holdfast.event import Events
 from holdfast.store import Store
 
 # While there is work, up to a quarter of the time goes to polling the queues for other work. A
@@ -62,9 +63,16 @@ class FairFetcher:
     """Claims from several queues by weight, and within each from every tenant in turn."""
 
     def __init__(
-        self, store: Store, *, queues: Sequence[str], worker_id: str, lease_ms: int
+        self,
+        store: Store,
+        *,
+        queues: Sequence[str],
+        worker_id: str,
+        lease_ms: int,
+        events: Events | None = None,
     ) -> None:
         self.store = store
+        self.events = events or Events()
         self.queues = tuple(queues)
         self.worker_id = worker_id
         self.lease_ms = lease_ms
@@ -158,7 +166,7 @@ class FairFetcher:
     def _poll_queues(self, wanted: int) -> None:
         """Poll all queues in one statement: due jobs, current rules, waiting tenants."""
         began = time.monotonic()
-        seen = poll_queues(self.store, self._watched)
+        seen = poll_queues(self.store, self._watched, self.events)
         due = [row["queue"] for row in seen if row["has_due"]]
         if due and promote_jobs(self.store, due):
             seen = poll_queues(self.store, self._watched)

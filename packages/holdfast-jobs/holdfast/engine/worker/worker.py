@@ -107,7 +107,11 @@ class Worker:
         self._actor = Actor(ActorType.SYSTEM, self.id)
         self._patience = timedelta(seconds=settings.unknown_type_patience_seconds)
         self._fetcher = fetcher or FairFetcher(
-            store, queues=self.queues, worker_id=self.id, lease_ms=ms(settings.lease_seconds)
+            store,
+            queues=self.queues,
+            worker_id=self.id,
+            lease_ms=ms(settings.lease_seconds),
+            events=self.events,
         )
         self._isolation = IsolationHost(registry, reopen, find_extension, patience=self._patience)
         self._in_flight: dict[ClaimId, InFlight] = {}
