@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import FakeClock, Holdfast, InvalidJob, Snooze, State, Transient
+from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.deadline import expire_jobs
 from holdfast.engine.job import SYSTEM, Completed
 from holdfast.engine.maintenance import tidy
@@ -73,15 +74,17 @@ def test_a_late_job_is_canceled_and_never_runs(
     assert is_clean(hf)
 
 
+@pytest.mark.parametrize("order", list(Order))
 def test_a_claim_passes_over_a_late_job_that_no_pass_has_canceled_yet(
-    hf: Holdfast, ran: list[int], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    hf: Holdfast, ran: list[int], clock: FakeClock, monkeypatch: pytest.MonkeyPatch, order: Order
 ) -> None:
     put(hf, 1)
     put(hf, 2, expires_in=None)
     clock.advance(seconds=61)
     monkeypatch.setattr("holdfast.engine.promote.expire_jobs", lambda store, events: 0)
 
-    claimed = claim(hf, limit=5) + claim(hf, limit=5)
+    wanted: dict[str, Any] = {"queue": "q:default", "worker_id": "w", "lease_ms": 60_000}
+    claimed = claim_jobs(hf.store, limit=5, order=order, **wanted)
 
     assert [json.loads(job.payload) for job in claimed] == [{"n": 2}]
 

@@ -310,9 +310,10 @@ def test_a_queue_at_its_cap_holds_everybody(work: Holdfast) -> None:
     assert (found.facts["running"], found.facts["most"]) == (2, 2)
 
 
-def test_a_key_at_its_cap_holds_its_own(work: Holdfast) -> None:
+@pytest.mark.parametrize("rule", ["openai", "open*"])
+def test_a_key_at_its_cap_holds_its_own(work: Holdfast, rule: str) -> None:
     live(work)
-    work.queues.set_key("openai", KeySettings(max_running=1), actor=OPERATOR)
+    work.queues.set_key(rule, KeySettings(max_running=1), actor=OPERATOR)
     enqueue(work, limit_key="openai")
     claim(work)
     job, free = enqueue(work, limit_key="openai"), enqueue(work)

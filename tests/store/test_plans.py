@@ -98,6 +98,25 @@ def test_a_claim_looks_at_due_jobs_only(measured: Holdfast, limit: int) -> None:
     assert not reads_all_jobs(text), text
 
 
+def test_a_claim_from_many_keys_finds_each_by_index(measured: Holdfast) -> None:
+    text = plan(
+        measured.store,
+        SQL.claim_jobs,
+        worker_id="w1",
+        limit=125,
+        lease_ms=1,
+        revision=1,
+        shares=[
+            {"queue": "q:default", "limit_key": f"customer:{n}", "org_id": ORG, "quota": 1}
+            for n in range(125)
+        ],
+        backlog_count=125,
+    )
+
+    assert "job_lane" in text, text
+    assert not reads_all_jobs(text), text
+
+
 @pytest.mark.parametrize("of_batch", [0, 1])
 @pytest.mark.parametrize("limit", [1, 25, 125])
 def test_a_claim_of_the_oldest_looks_at_due_jobs_only(
@@ -114,7 +133,7 @@ def test_a_claim_of_the_oldest_looks_at_due_jobs_only(
         lease_ms=1,
         revision=1,
         keys=[{"limit_key": "", "room": limit}],
-        key_count=1,
+        patterns=[{"prefix": "customer:", "room": 1}],
         caps=[],
         types=[],
         any_type=1,

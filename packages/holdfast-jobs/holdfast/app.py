@@ -25,7 +25,14 @@ from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.error_rules import Classifier, read_classifier
 from holdfast.engine.handler import HandlerOptions, Registry, check_options, plain_handler
 from holdfast.engine.job import QUEUES, SYSTEM, Actor
-from holdfast.engine.limits import QueueOptions, Queues, make_queue, sync_rules
+from holdfast.engine.limits import (
+    KeyOptions,
+    QueueOptions,
+    Queues,
+    make_key,
+    make_queue,
+    sync_rules,
+)
 from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.request import InsertRows, JobRequest, Options, SharedColumns
@@ -62,7 +69,7 @@ from holdfast.tenant import Tenant, with_default_org
     without=(
         *("enqueue", "enqueue_many", "aenqueue", "aenqueue_many", "notify", "anotify"),
         *("job", "pipeline", "queue", "category", "schedule", "worker", "prepare", "announce"),
-        *("prepare_documents", "send_event", "asend_event"),
+        *("prepare_documents", "send_event", "asend_event", "limit_key"),
         *("add_extension", "extension", "open_components"),
     ),
 )
@@ -187,7 +194,7 @@ class Holdfast(JobLookup):
     @property
     def queues(self) -> Queues:
         """The rules of queues, tenants and limit keys."""
-        return Queues(self.store, self.settings, self.registry.queues)
+        return Queues(self.store, self.settings, self.registry.queues, self.registry.limit_keys)
 
     @property
     def known_queues(self) -> list[str]:
@@ -212,9 +219,9 @@ class Holdfast(JobLookup):
         pydantic model, or the keys of the payload as arguments. The decorator returns a
         :class:`DeclaredJob`, which is called like the function and enqueues jobs. *options* are
         ``queue``, ``priority``, ``version``, ``policy``, ``slo``, ``producer``, ``cancel_role``,
-        ``stores``, ``replay_refusal``, ``retry_on``, ``give_up_on`` and ``isolation``. With
-        ``isolation="process"`` each job runs in a process of its own, which is killed at the
-        timeout.
+        ``stores``, ``replay_refusal``, ``retry_on``, ``give_up_on``, ``isolation``, ``limit_key``
+        and ``unique_key``. With ``isolation="process"`` each job runs in a process of its own,
+        which is killed at the timeout. The keys may be made of fields: ``customer:{customer}``.
         """
         check_options(job_type, options)
 
@@ -247,6 +254,10 @@ class Holdfast(JobLookup):
     def queue(self, name: str, **limits: Unpack[QueueOptions]) -> None:
         """Declare a queue with its weight and limits."""
         self.registry.add_queue(name, make_queue(name, limits))
+
+    def limit_key(self, name: str, **limits: Unpack[KeyOptions]) -> None:
+        """Declare the limits of a key; ``customer:*`` is for each key with that prefix."""
+        self.registry.add_limit_key(*make_key(name, limits))
 
     def category(self, name: str, **options: Unpack[CategoryOptions]) -> None:
         """Declare a category of jobs; workers store it in the database."""
@@ -478,7 +489,7 @@ class Holdfast(JobLookup):
         now = self.clock.now()
         due = cast(Options, with_due_time(options, now))
         accepted = payloads if are_checked else enqueueing.accept_payloads(handler, payloads)
-        items = enqueueing.requests_of(accepted, org_id, due, self.settings.default_org)
+        items = enqueueing.requests_of(handler, accepted, org_id, due, self.settings.default_org)
         return enqueueing.chunks_of(
             handler,
             items,
@@ -517,7 +528,7 @@ class Holdfast(JobLookup):
         """Create a worker for this application; *options* are those of :class:`Worker`."""
         self.extensions.enable_defaults()
         sync_categories(self.store, self.registry.categories.values())
-        sync_rules(self.store, self.settings, self.registry.queues)
+        sync_rules(self.store, self.settings, self.registry.queues, self.registry.limit_keys)
         self.sync()
         profile = self.settings.default_profile
         given: dict[str, Any] = {

@@ -87,7 +87,11 @@ class TenantSettings(Section):
 
 @dataclass(frozen=True, slots=True)
 class KeySettings(Section):
-    """Limits of a shared resource, such as the API of a provider: `[keys."NAME"]`."""
+    """Limits of a shared resource, such as the API of a provider: `[keys."NAME"]`.
+
+    A name that ends with `*`, such as `customer:*`, applies to each key with that prefix
+    separately. It takes `max_running` only.
+    """
 
     max_running: int | None = setting(None, cap(more=_PAUSE))
     """Maximum number of jobs with this key that run at the same time. Either this or `rate` is

@@ -352,10 +352,11 @@ QUEUE_NAME = SettingType(
 )
 JOB_TYPE_NAME = text('a job type such as "report.export"', JOB_TYPE)
 PLAIN_NAME = text("lower-case letters, digits, _ and -, beginning with a letter", NAME)
-# The same pattern as a job's limit_key; otherwise a rule would match no job.
+# The characters of a job's limit_key; otherwise a rule would match no job. A rule whose name ends
+# with * applies to each key with that prefix.
 KEY_NAME = text(
-    "1 to 100 of the characters a-z, 0-9, '.', '_', ':', '/' and '-'",
-    re.compile(r"[a-z0-9._:/-]{1,100}"),
+    "1 to 100 of the characters a-z, 0-9, '.', '_', ':', '/' and '-', and at the end perhaps '*'",
+    re.compile(r"[a-z0-9._:/-]{1,100}|[a-z0-9._:/-]{1,99}\*"),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.clock import read_instant
+from holdfast.engine.capacity import consume_tokens, find_capacity
 from holdfast.engine.fairness import (
     Allocation,
     Capacity,
@@ -24,7 +25,7 @@ from holdfast.engine.fairness import (
 from holdfast.engine.fairness import Order as Order
 from holdfast.engine.fairness import unlimited as unlimited
 from holdfast.engine.job import BATCH_KEY, Claimed, ClaimId, State, claim_of, claim_row
-from holdfast.engine.limits import Rules, consume_tokens, find_capacity, read_rules
+from holdfast.engine.limits import Rules, read_rules
 from holdfast.engine.promote import poll_queues as poll_queues
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import claim_one_by_one
@@ -346,6 +347,8 @@ def _claim_other(store: Store, rules: Rules, request: ClaimRequest) -> list[Clai
 
 def _is_limited(rules: Rules, request: ClaimRequest) -> bool:
     """Whether this claim has to count running jobs."""
+    if request.order is Order.CREATED_AT_ASC and rules.patterns:
+        return True
     return rules.is_limited(request.queue, _keys(rules, request))
 
 
@@ -394,7 +397,7 @@ def _claim_oldest(tx: Tx, rules: Rules, request: ClaimRequest, capacity: Capacit
         "queues": queues,
         "queue_count": len(queues),
         **_lease(rules, request, capacity.jobs),
-        **_oldest(request, capacity),
+        **_oldest(rules, request, capacity),
     }
     return follow_claims(tx, [Claimed(*row) for row in tx.values(SQL.claim_oldest, **params)])
 
@@ -413,8 +416,9 @@ def _lease(rules: Rules, request: ClaimRequest, limit: int) -> dict[str, Any]:
     }
 
 
-def _oldest(request: ClaimRequest, capacity: Capacity) -> dict[str, Any]:
+def _oldest(rules: Rules, request: ClaimRequest, capacity: Capacity) -> dict[str, Any]:
     return {
+        "patterns": [{"prefix": prefix, "room": own.max_running} for prefix, own in rules.patterns],
         "tenant_room": capacity.per_tenant,
         "keys": [{"limit_key": key, "room": left} for key, left in capacity.keys.items()],
         "caps": [{"org_id": org_id, "room": left} for org_id, left in capacity.tenants.items()],

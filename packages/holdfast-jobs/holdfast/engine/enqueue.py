@@ -26,6 +26,7 @@ from holdfast.document import encode
 from holdfast.engine import audit, unique
 from holdfast.engine.handler import EnqueueRefused, Handler
 from holdfast.engine.job import SYSTEM, State, current
+from holdfast.engine.key_template import with_keys
 from holdfast.engine.payload_values import is_structured, to_document
 from holdfast.engine.request import InsertRows, JobRequest, Options, full_key, key_for, prepare
 from holdfast.engine.state_hook import Reached, run_state_statements
@@ -196,11 +197,12 @@ def _document_of(payload: Any) -> Any:
 
 
 def requests_of(
+    handler: Handler,
     payloads: Iterable[Mapping[str, Any] | JobRequest],
     org_id: str | None,
     options: Options,
     default_org: str | None,
-) -> list[tuple[Mapping[str, Any], JobRequest]]:
+) -> Sequence[tuple[Mapping[str, Any], JobRequest]]:
     """Pair payloads with their requests: prepared ones, or one request shared by all others."""
     given = inherit(org_id, options)
     bound_to = given["org_id"]
@@ -210,10 +212,11 @@ def requests_of(
         raise InvalidJob({"payloads": f"must be a list, not {type(payloads).__name__}"})
     tenant = default_org if bound_to is None else bound_to
     shared = JobRequest(payload={}, **{**given, "org_id": tenant})
-    return [
+    items = [
         (item.payload, held_to(item, bound_to)) if isinstance(item, JobRequest) else (item, shared)
         for item in payloads
     ]
+    return with_keys(handler, items)
 
 
 def chunks_of(

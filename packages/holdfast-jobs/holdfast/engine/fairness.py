@@ -148,8 +148,11 @@ def allocate(
     weights = {backlog.org_id: backlog.weight for backlog in backlogs}
     scarce: dict[str, dict[str, int]] = {}
     key_positions: dict[str, CursorPosition] = {}
+    wishes: dict[str, dict[str, int]] = defaultdict(dict)
+    for (key, org_id), most in caps.items():
+        wishes[key][org_id] = most
     for key, left in capacity.keys.items():
-        wish = {org_id: most for (its_key, org_id), most in caps.items() if its_key == key}
+        wish = wishes.get(key, {})
         if sum(wish.values()) <= left:
             continue
         given, key_positions[key] = _round_robin(

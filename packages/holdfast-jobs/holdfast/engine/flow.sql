@@ -14,7 +14,7 @@ SELECT queues.name AS queue,
         JOIN holdfast.job AS job ON job.org_id = deadline.org_id AND job.id = deadline.job_id
         WHERE deadline.closed_at IS NULL AND deadline.deadline_at <= {now}
           AND job.state = 'queued'
-        LIMIT 1) AS has_expired,
+        ORDER BY deadline.deadline_at LIMIT 1) AS has_expired,
        (SELECT flow.revision FROM holdfast.flow AS flow WHERE flow.only_row = 1) AS revision
 FROM {rows queues: name text};
 

@@ -11,10 +11,11 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from holdfast.actor import Role
-from holdfast.config import BUILT_IN_PROFILES, QueueSettings
+from holdfast.config import BUILT_IN_PROFILES, KeySettings, QueueSettings
 from holdfast.engine.category import CATEGORIES, QUEUE, REFUSAL, Category, CategoryRules
 from holdfast.engine.error_rules import BUILT_IN, Classifier, ErrorMatches, ErrorRules, read_rules
 from holdfast.engine.job import CRITICAL_QUEUE, DEAD_LETTER_QUEUE, ONLY_STAGE, Priority
+from holdfast.engine.key_template import KeyTemplate, read_template
 from holdfast.engine.payload_reader import Signature, caller, named, payload_reader, signature_of
 from holdfast.engine.producer import EnqueueRefused as EnqueueRefused
 from holdfast.engine.producer import Producer as Producer
@@ -95,6 +96,9 @@ class Handler:
     stores: tuple[Statement, ...] = ()
     # Data of batch processing for the job type; the engine does not read it.
     work: Any = None
+    # Make the limit key and the unique key of a job from its payload.
+    limit_key: KeyTemplate | None = None
+    unique_key: KeyTemplate | None = None
 
     @property
     def first(self) -> Stage:
@@ -143,6 +147,7 @@ class Registry:
     handlers: dict[str, Handler] = field(default_factory=dict)
     categories: dict[str, Category] = field(default_factory=lambda: dict(CATEGORIES))
     queues: dict[str, QueueSettings] = field(default_factory=dict)
+    limit_keys: dict[str, KeySettings] = field(default_factory=dict)
     # Periodic tasks (engine/periodic_task.py) by the name of their run.
     tasks: dict[str, Any] = field(default_factory=dict)
     # Maintenance steps of extensions (engine/worker/housekeeping.py).
@@ -167,6 +172,10 @@ class Registry:
         if self.queues.setdefault(name, settings) != settings:
             raise ConfigError(f"Queue {name!r} is declared twice with different options.")
         self.revision += 1
+
+    def add_limit_key(self, name: str, settings: KeySettings) -> None:
+        if self.limit_keys.setdefault(name, settings) != settings:
+            raise ConfigError(f"Limit key {name!r} is declared twice, and differently.")
 
     def add_category(self, category: Category) -> None:
         if self.categories.setdefault(category.name, category) != category:
@@ -274,6 +283,8 @@ class HandlerOptions(TypedDict, total=False):
     retry_on: ErrorMatches | None
     give_up_on: ErrorMatches | None
     isolation: str | None
+    limit_key: str | None
+    unique_key: str | None
 
 
 ISOLATIONS = ("thread", "process")
@@ -329,6 +340,8 @@ def make_handler(
         None if cancel_role is None else Role(cancel_role),
         replay_refusal=options.get("replay_refusal"),
         stores=read_stores(job_type, options.get("stores", ())),
+        limit_key=read_template(job_type, "limit_key", options.get("limit_key")),
+        unique_key=read_template(job_type, "unique_key", options.get("unique_key")),
     )
 
 

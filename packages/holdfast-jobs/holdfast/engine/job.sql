@@ -151,9 +151,6 @@ taken AS MATERIALIZED (
     WHERE job.state = 'queued' AND job.not_before_at IS NULL
       AND job.queue = walk.queue AND job.limit_key = walk.limit_key
       AND job.org_id = walk.org_id AND job.turn = walk.turn
-      AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
-                    WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id)
-                   > {now}, TRUE)
     {end}
     {only postgres}
     FROM shares
@@ -164,13 +161,15 @@ taken AS MATERIALIZED (
           AND waiting.org_id = shares.org_id
           AND (waiting.unit_key IS NULL
                OR {unit_free(CAST(waiting.org_id AS text) || waiting.job_type || waiting.unit_key)})
-          AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
-                        WHERE deadline.org_id = waiting.org_id AND deadline.job_id = waiting.id)
-                       > {now}, TRUE)
         ORDER BY waiting.queue, waiting.limit_key, waiting.org_id, waiting.turn
         LIMIT shares.quota
         {skip_held(waiting)}) AS job
+    WHERE TRUE
     {end}
+      -- Expired jobs are canceled by the poll before a claim; this is for those that expired since.
+      AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
+                    WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id)
+                   > {now}, TRUE)
     LIMIT :limit
 )
 UPDATE holdfast.job AS job
@@ -191,6 +190,9 @@ RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.ac
 -- would evaluate the subquery again for each row: 500 jobs took 230 ms instead of 20.
 WITH keys AS MATERIALIZED (
     SELECT limit_key, room FROM {rows keys: limit_key text, room integer}
+),
+patterns AS MATERIALIZED (
+    SELECT prefix, room FROM {rows patterns: prefix text, room integer}
 ),
 caps AS MATERIALIZED (
     SELECT org_id, room FROM {rows caps: org_id uuid, room integer}
@@ -223,9 +225,6 @@ waiting AS MATERIALIZED (
                         AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
                   AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
                   AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
-                  AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
-                                WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id)
-                               > {now}, TRUE)
                 ORDER BY queue, created_at, id
                 LIMIT :limit
                 {skip_held(job)}
@@ -248,9 +247,6 @@ waiting AS MATERIALIZED (
                         AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
                   AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
                   AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
-                  AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
-                                WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id)
-                               > {now}, TRUE)
                 ORDER BY created_at, id
                 LIMIT :limit
                 {skip_held(job)}
@@ -268,9 +264,16 @@ taken AS MATERIALIZED (
     SELECT placed.org_id, placed.id FROM placed
     WHERE (SELECT revision FROM holdfast.flow WHERE only_row = 1) = :revision
       AND placed.of_key <= coalesce(
-          (SELECT keys.room FROM keys WHERE keys.limit_key = placed.limit_key), :limit)
+          (SELECT keys.room FROM keys WHERE keys.limit_key = placed.limit_key),
+          (SELECT patterns.room FROM patterns
+           WHERE substr(placed.limit_key, 1, length(patterns.prefix)) = patterns.prefix
+             AND placed.limit_key <> '~batch'
+           ORDER BY length(patterns.prefix) DESC LIMIT 1), :limit)
       AND placed.of_tenant <= coalesce(
           (SELECT caps.room FROM caps WHERE caps.org_id = placed.org_id), :tenant_room)
+      AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
+                    WHERE deadline.org_id = placed.org_id AND deadline.job_id = placed.id)
+                   > {now}, TRUE)
     ORDER BY placed.place, placed.created_at, placed.id
     LIMIT :limit
 )

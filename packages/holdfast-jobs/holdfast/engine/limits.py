@@ -7,11 +7,11 @@ or a cap takes effect in every worker as soon as it is committed.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, TypedDict
 
 from holdfast.actor import SYSTEM, Actor
@@ -28,13 +28,13 @@ from holdfast.config.setting_type import (
     refuse,
 )
 from holdfast.engine import audit
-from holdfast.engine.fairness import NO_LIMIT, Capacity
-from holdfast.engine.job import Claimed
+from holdfast.engine.job import BATCH_KEY
 from holdfast.errors import ConfigError, UnknownQueue
 from holdfast.event import Events, QueueCrowded
 from holdfast.store import Row, Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "flow.sql")
+NO_KEYS: Mapping[str, KeySettings] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +62,31 @@ class Rules:
     queues: Mapping[str, QueueRule]
     tenants: Mapping[str, TenantSettings]
     keys: Mapping[str, KeySettings]
+    # Prefix and rule of names such as customer:*, the longest prefix first.
+    patterns: Sequence[tuple[str, KeySettings]] = ()
+
+    def key_settings(self, key: str) -> KeySettings | None:
+        """The rule of a key: its own, or that of the longest pattern that matches it."""
+        found = self.keys.get(key)
+        if found is None and self.patterns and key != BATCH_KEY:
+            return next((own for prefix, own in self.patterns if key.startswith(prefix)), None)
+        return found
 
     def is_limited(self, queue: str, keys: Collection[str]) -> bool:
         """Whether a claim on *queue* under *keys* has to count running jobs."""
         return (
             self._limits_tenants
             or queue in self._limited_queues
-            or any(key in self.keys for key in keys)
+            or any(self.key_settings(key) is not None for key in keys)
         )
 
     def may_free_capacity(self, queue: str) -> bool:
         """Whether the end of a job of *queue* may free capacity for another."""
-        return bool(self.keys) or self._limits_tenants or queue in self._limited_queues
+        return (
+            bool(self.keys or self.patterns)
+            or self._limits_tenants
+            or queue in self._limited_queues
+        )
 
     @cached_property
     def _limits_tenants(self) -> bool:
@@ -118,7 +131,9 @@ def _rules_of(rows: Sequence[Row]) -> Rules:
                 tenants[name] = TenantSettings(row["weight"], row["max_running"])
             case _:
                 keys[name] = KeySettings(row["max_running"], _rate(row))
-    return Rules(revision, queues, tenants, keys)
+    patterns = [(name[:-1], keys.pop(name)) for name in [*keys] if name.endswith("*")]
+    patterns.sort(key=lambda pattern: len(pattern[0]), reverse=True)
+    return Rules(revision, queues, tenants, keys, tuple(patterns))
 
 
 def queue_rule(row: Row) -> QueueRule:
@@ -138,12 +153,19 @@ def _rate(row: Row) -> Rate | None:
     return None if row["rate_count"] is None else Rate(row["rate_count"], row["rate_seconds"])
 
 
-def sync_rules(store: Store, settings: Settings, declared: Mapping[str, QueueSettings]) -> bool:
+def sync_rules(
+    store: Store,
+    settings: Settings,
+    declared: Mapping[str, QueueSettings],
+    limit_keys: Mapping[str, KeySettings] = NO_KEYS,
+) -> bool:
     """Store the declared rules of code and configuration; return whether anything changed."""
-    queues = declared_queues(settings, declared)
+    queues, keys = declared_queues(settings, declared), {**limit_keys, **settings.keys}
+    for name, own in keys.items():
+        check_key(name, own)
 
     def work(tx: Tx) -> bool:
-        changed = _save(tx, "code", queues, settings.tenants, settings.keys)
+        changed = _save(tx, "code", queues, settings.tenants, keys)
         if changed:
             _acted(tx, SYSTEM, "rules", "rules.declared", changed)
         return bool(changed)
@@ -206,6 +228,13 @@ class QueueOptions(TypedDict, total=False):
     small_depth: int | None
 
 
+class KeyOptions(TypedDict, total=False):
+    """The fields of :class:`KeySettings` as keywords."""
+
+    max_running: int | None
+    rate: Rate | str | None
+
+
 def make_queue(name: str, limits: QueueOptions) -> QueueSettings:
     """The settings of a queue, from a validated declaration."""
     said: dict[str, Any] = {**limits}
@@ -233,10 +262,15 @@ class Queues:
     """
 
     def __init__(
-        self, store: Store, settings: Settings, declared: Mapping[str, QueueSettings]
+        self,
+        store: Store,
+        settings: Settings,
+        declared: Mapping[str, QueueSettings],
+        limit_keys: Mapping[str, KeySettings] = NO_KEYS,
     ) -> None:
         self.store = store
         self._settings = settings
+        self._keys = {**limit_keys, **settings.keys}
         self._declared = declared_queues(settings, declared)
 
     def rules(self) -> Rules:
@@ -279,6 +313,7 @@ class Queues:
     def set_key(self, name: str, settings: KeySettings, *, actor: Actor, reason: str = "") -> None:
         """Set the cap or rate of a limit key; this overrides the settings."""
         name = _named("key", name, KEY_NAME)
+        check_key(name, settings)
 
         def work(tx: Tx) -> None:
             _save(tx, "operator", {}, {}, {name: settings})
@@ -316,7 +351,7 @@ class Queues:
 
     def reset_key(self, name: str, *, actor: Actor, reason: str = "") -> bool:
         """Restore the declared values of a key, if any. False if it had no operator's rule."""
-        declared = {key: own for key, own in self._settings.keys.items() if key == name}
+        declared = {key: own for key, own in self._keys.items() if key == name}
 
         def work(tx: Tx) -> bool:
             if not tx.affected(SQL.delete_key, name=name):
@@ -369,6 +404,25 @@ def _acted(tx: Tx, actor: Actor, subject: str, name: str, detail: Mapping[str, A
     audit.record_action(tx, actor, subject=subject, name=name, detail=detail)
 
 
+def check_key(name: str, settings: KeySettings) -> None:
+    """Raise ConfigError for a rate of a pattern: its keys have no token buckets."""
+    if name.endswith("*") and settings.rate is not None:
+        raise ConfigError(
+            f"Limit key {name!r} takes max_running and no rate: a rate needs a rule for each key."
+        )
+
+
+def make_key(name: str, limits: KeyOptions) -> tuple[str, KeySettings]:
+    """The name and the settings of a declared key. Raises ConfigError."""
+    said: dict[str, Any] = {**limits}
+    if unknown := sorted(said.keys() - set(KeySettings.__slots__)):
+        known = ", ".join(KeySettings.__slots__)
+        raise ConfigError(f"Limit key {name!r} has no {unknown[0]!r}; it may have: {known}.")
+    settings = KeySettings(**said)
+    check_key(_named("key", name, KEY_NAME), settings)
+    return name, settings
+
+
 def _why(reason: str) -> dict[str, str]:
     """The reason for the audit, if one was given."""
     return {"reason": reason} if reason else {}
@@ -408,78 +462,3 @@ def emit_crowded(store: Store, events: Events, *, found: bool = True) -> int:
     crowded = {row["name"]: QueueCrowded(row["name"], row["small_depth"]) for row in rows}
     events.emit_begun("crowded", crowded)
     return len(crowded)
-
-
-# Claims under a limit are serialized: two concurrent counts would find the same capacity.
-CAPACITY_UNIT = "holdfast.flow"
-
-
-def find_capacity(tx: Tx, rules: Rules, queue: str, limit: int, keys: Collection[str]) -> Capacity:
-    """The remaining capacity. Other claims under a limit wait until the transaction ends."""
-    tx.lock_units([CAPACITY_UNIT])
-    in_queue, by_key = 0, Counter[str]()
-    of_tenant, of_tenant_here = Counter[str](), Counter[str]()
-    for row in tx.many(SQL.count_running):
-        jobs = row["jobs"]
-        by_key[row["limit_key"]] += jobs
-        of_tenant[row["org_id"]] += jobs
-        if row["queue"] == queue:
-            in_queue += jobs
-            of_tenant_here[row["org_id"]] += jobs
-
-    rule = rules.queues.get(queue)
-    own = None if rule is None else rule.settings
-    jobs = limit
-    if own is not None and own.max_running is not None:
-        jobs = min(jobs, own.max_running - in_queue)
-    if own is not None and own.rate is not None:
-        bucket = tx.maybe(SQL.refill_queue, queue=queue)
-        jobs = min(jobs, int(bucket["tokens"]) if bucket else 0)
-
-    cap = None if own is None else own.max_running_per_tenant
-    tenants = {}
-    for org_id in {*of_tenant_here, *rules.tenants}:
-        left = NO_LIMIT if cap is None else cap - of_tenant_here[org_id]
-        tenant = rules.tenants.get(org_id)
-        if tenant is not None and tenant.max_running is not None:
-            left = min(left, tenant.max_running - of_tenant[org_id])
-        if left < NO_LIMIT:
-            tenants[org_id] = max(0, left)
-
-    key_capacities = _key_capacities(tx, rules, keys, by_key)
-    return Capacity(max(0, jobs), key_capacities, NO_LIMIT if cap is None else cap, tenants)
-
-
-def _key_capacities(
-    tx: Tx, rules: Rules, keys: Collection[str], running: Counter[str]
-) -> dict[str, int]:
-    """The capacity of each of *keys* that has a rule."""
-    ruled = {key: rules.keys[key] for key in keys if key in rules.keys}
-    rated = [{"limit_key": key} for key, own in ruled.items() if own.rate is not None]
-    buckets: dict[str, float] = {}
-    if rated:
-        buckets = {row["name"]: row["tokens"] for row in tx.many(SQL.refill_keys, keys=rated)}
-    capacities = {}
-    for key, own in ruled.items():
-        left = NO_LIMIT
-        if own.max_running is not None:
-            left = min(left, own.max_running - running[key])
-        if own.rate is not None:
-            left = min(left, int(buckets.get(key, 0)))
-        capacities[key] = max(0, left)
-    return capacities
-
-
-def consume_tokens(tx: Tx, rules: Rules, queue: str, claimed: Sequence[Claimed]) -> None:
-    """Take tokens for the claimed jobs from the rate buckets."""
-    rule = rules.queues.get(queue)
-    if rule is not None and rule.settings.rate is not None:
-        tx.affected(SQL.consume_queue_tokens, queue=queue, jobs=len(claimed))
-    keys = Counter(job.limit_key for job in claimed if job.limit_key in rules.keys)
-    rated = [
-        {"name": key, "jobs": jobs}
-        for key, jobs in keys.items()
-        if rules.keys[key].rate is not None
-    ]
-    if rated:
-        tx.affected(SQL.consume_key_tokens, spent=rated)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast.engine.capacity import consume_tokens, find_capacity
 from holdfast.engine.classify import fault_of
 from holdfast.engine.fairness import Order, allocate, unlimited
 from holdfast.engine.job import Actor, ActorType, Claimed, Dead
-from holdfast.engine.limits import Rules, consume_tokens, find_capacity
+from holdfast.engine.limits import Rules
 from holdfast.engine.settle import Settled, settle_in
 from holdfast.engine.state_hook import follow_claims
 from holdfast.errors import RowInvalid, RuleBroken

@@ -34,7 +34,13 @@ SELECT queue.paused_at, queue.paused_by, queue.pause_reason, queue.max_running,
 FROM (SELECT 1 AS one) AS ground
 LEFT JOIN holdfast.queue AS queue ON queue.name = :queue
 LEFT JOIN holdfast.tenant AS tenant ON tenant.org_id = :org_id
-LEFT JOIN holdfast.limit_key AS limit_key ON limit_key.name = :limit_key;
+LEFT JOIN holdfast.limit_key AS limit_key ON limit_key.name = (
+    SELECT rule.name FROM holdfast.limit_key AS rule
+    WHERE rule.name = :limit_key
+       OR (rule.name LIKE '%*' AND :limit_key <> '~batch'
+           AND substr(:limit_key, 1, length(rule.name) - 1) || '*' = rule.name)
+    ORDER BY CASE WHEN rule.name = :limit_key THEN 0 ELSE 1 END, length(rule.name) DESC
+    LIMIT 1);
 
 -- count_running :one — crosses tenants: the live leases, as the caps count them
 SELECT coalesce(sum(CASE WHEN queue = :queue THEN 1 ELSE 0 END), 0) AS in_queue,

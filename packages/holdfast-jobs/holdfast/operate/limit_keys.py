@@ -7,22 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from holdfast.arguments import anything, checked, instance, name, text
 from holdfast.config import KeySettings, Rate
+from holdfast.engine.limits import KeyOptions
 from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import Page, check_limit, page_of
 from holdfast.operate.refusal import InvalidAction
 from holdfast.operate.tenants import RuleFilter
-
-
-class KeyOptions(TypedDict, total=False):
-    """The fields of :class:`KeySettings` as keywords."""
-
-    max_running: int | None
-    rate: Rate | str | None
 
 
 @dataclass(frozen=True, slots=True)

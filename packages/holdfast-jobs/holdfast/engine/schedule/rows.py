@@ -18,6 +18,7 @@ from holdfast.cron import write_every
 from holdfast.engine import audit
 from holdfast.engine.declared import sync_declared
 from holdfast.engine.job import Actor, ActorType
+from holdfast.engine.key_template import with_keys
 from holdfast.engine.request import InsertRows, prepare
 from holdfast.engine.runs import Application
 from holdfast.engine.schedule.schedule import (
@@ -68,7 +69,7 @@ def job_of(app: Scheduling, schedule: Schedule, fire_at: datetime) -> InsertRows
     handler = handler_of(schedule, app.registry)
     return prepare(
         handler,
-        [(schedule.payload, schedule.request(fire_at, handler))],
+        with_keys(handler, [(schedule.payload, schedule.request(fire_at, handler))]),
         ids=app.ids.take(1),
         now=fire_at,
         payload_limit=app.settings.payload_limit_bytes,
