@@ -155,7 +155,7 @@ def _measure_original(
     if lexicon is None:
         return
     score = report.score_of(locale)
-    found = lexicon.check(text).codes
+    found = tuple(code for code in lexicon.check(text).codes if code in SECTIONS)
     expected = tuple(code for code in expected if code in SECTIONS)
     score.found.update(code.value for code in found if code in expected)
     score.wrong.update(code.value for code in found if code not in expected)

@@ -319,7 +319,7 @@ def test_a_language_without_a_lexicon_is_never_passed_silently() -> None:
 @pytest.mark.parametrize(
     ("text", "flag"),
     [
-        ("I can't sleep. Could you turn the music down after 10:30, please?", "invented_number"),
+        ("I can't sleep. Could you turn the music down after 10:30, please?", "invented_time"),
         ("I can't sleep. Could you turn the music down from Friday, please?", "invented_date"),
         ("I can't sleep. Could you and Kevin turn the music down, please?", "invented_name"),
         ("The neighbours can't sleep. Could you turn the music down?", "invented_thing"),

@@ -42,6 +42,12 @@ def codes(
         "flatplan.io",
         "unser-plan.de/woche",
         "bit.ly/3xY",
+        "quiet.rent",
+        "plates.jp",
+        "münchen-putzt.de",
+        "CLEANING.GURU",
+        "xn--mnchen-3ya.de",
+        "мойдом.рф",
         "t.me/flat",
         "flatplan dot com",
         "flatplan(dot)org",
@@ -208,6 +214,47 @@ def test_another_currency_a_new_person_or_day_is_refused(
 )
 def test_one_short_sentence_in_another_language_is_enough(text: str, target: str) -> None:
     assert codes(text, target=target) == {"non_target_locale": Severity.REFUSE}
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Kannst du leiser sein, du Depp?", "de"),
+        ("Du Vollpfosten, mach bitte leiser.", "de"),
+        ("Could you be quieter, you lazy cow?", "en"),
+        ("Could you be quieter, you slob?", "en"),
+        ("Could you turn the f---ing music down?", "en"),
+        ("Could you turn the kcuf music down?", "en"),
+        ("¿Puedes bajar la música, pringado?", "es"),
+        ("Peux-tu baisser le son, espèce de cruche ?", "fr"),
+        ("Puoi abbassare, deficiente?", "it"),
+        ("Kun je zachter doen, eikel?", "nl"),
+        ("Możesz ściszyć, debilu?", "pl"),
+        ("Podes baixar o som, palerma?", "pt"),
+    ],
+)
+def test_insults_are_refused_in_every_language(text: str, language: str) -> None:
+    found = codes(text, source=language, target=language)
+    assert Severity.REFUSE in {found.get("vulgarity"), found.get("personal_attack")}
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Da du laut Profil Indirektes bevorzugst: Machst du leiser?", "de"),
+        ("According to your profile you like hints: could you be quieter?", "en"),
+        ("Según tu perfil prefieres rodeos: ¿puedes bajar la música?", "es"),
+        ("Selon ton profil, tu préfères les détours : tu peux baisser le son ?", "fr"),
+        ("Volgens je profiel houd je van hints: kun je zachter doen?", "nl"),
+    ],
+)
+def test_the_profile_of_the_recipient_is_not_disclosed(text: str, language: str) -> None:
+    found = codes(text, source=language, target=language)
+    assert found["preference_disclosure"] is Severity.REFUSE
+
+
+def test_a_missing_space_after_a_sentence_is_no_link() -> None:
+    assert codes("I get up at six.In the morning the music is loud. Could you turn it down?") == {}
 
 
 @pytest.mark.parametrize(

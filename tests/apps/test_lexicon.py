@@ -301,7 +301,7 @@ def test_the_answer_names_pass_codes_tone_and_version() -> None:
         "lexicon_pass": False,
         "violations": ["vulgarity"],
         "tone_safety": "fail",
-        "lexicon_version": "en-2",
+        "lexicon_version": "en-3",
     }
 
 

@@ -26,7 +26,7 @@ def test_a_sharp_sentence_has_the_codes_that_a_reader_would_give_it(locale: str)
         for language, codes, text in lines
         if language == locale
     }
-    heard = {text: {code.value for code in found(locale, text).codes} for text in said}
+    heard = {text: set(found(locale, text).codes) & set(SECTIONS) for text in said}
     assert len(said) > 100
     assert heard == said
 

@@ -7,22 +7,22 @@ too, as a warning; everything else is refused.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
 
 from holdfast_rewrite.normalize_text import normalize_text
 
 # -- links
 
-# Top-level domains in links of household talk. A file name such as "plan.pdf" is no domain.
-_TLD = (
-    r"com|net|org|info|biz|app|dev|io|eu|co|me|ly|gl|gg|tv|cc|xyz|online|shop|site|club|link|page"
-    r"|blog|store|cloud|chat|live|wiki|tech|top|home|house|ninja|space|website|rocks|world|life|net\.br|uk|us|ie|de|at|ch|fr|be|lu|it|es|cat|pt"
-    r"|br|nl|pl|com\.br|co\.uk|com\.pl|ru|cz|se|no|dk|fi|mx|ar"
-)
+# The domains that people spell out; in others, "kein punkt für" would be one.
+_TLD = r"com|net|org|info|biz|app|dev|io|eu|co|me|tv|uk|us|ie|de|at|ch|fr|be|lu|it|es|pt|br|nl|pl"
 # A label of two or more characters: "m.in." and "z.B." are abbreviations.
 _DOMAIN = re.compile(
-    rf"(?<![\w@.-])(?:[a-z0-9-]{{2,63}}\.)+(?:{_TLD})(?![\w-])|(?<!\w)(?:t|x|g)\.(?:me|co|com|page)\b"
+    r"(?<![\w@.-])((?:[^\W_](?:[^\W_]|-){1,62}\.)+)([^\W\d_]{2,24}|xn--[a-z0-9-]{2,59})(?![\w-])"
 )
+_SHORT = re.compile(r"(?<!\w)(?:t|x|g)\.(?:me|co|com|page)\b")
 _URL = re.compile(
     r"h(?:tt|xx)ps?\s?:\s?/?/?\S+|(?<![\w@.-])(?:[a-z0-9-]{2,63}\.){1,4}[a-z]{2,12}/\S+|(?<!\w)www\s?\.\s?\S+|(?<!\w)ftp://\S+"
 )
@@ -73,8 +73,27 @@ def links_in(text: str) -> Iterator[str]:
     seen = normalize_text(text)
     # The domain of an e-mail address is contact data.
     bare = _EMAIL.sub(" ", seen)
-    for found in (_URL, _DOMAIN, _SPELLED):
+    for found in (_URL, _SHORT, _SPELLED):
         yield from (match[0] for match in found.finditer(bare))
+    yield from _domains(text)
+
+
+def _domains(text: str) -> Iterator[str]:
+    """Yield bare domains: a name, a dot and a top-level domain."""
+    for found in _DOMAIN.finditer(unicodedata.normalize("NFKC", text)):
+        name, tld = found.groups()
+        # "Sink.It" is the end of a sentence without a space.
+        is_sentence = tld.istitle() and not name[:-1].istitle()
+        if tld.lower() in top_level_domains() and not is_sentence:
+            yield found[0].lower()
+
+
+@cache
+def top_level_domains() -> frozenset[str]:
+    """Return all top-level domains."""
+    text = (files("holdfast_rewrite") / "top_level_domains.txt").read_text("utf-8")
+    lines = (line for line in text.splitlines() if not line.startswith("#"))
+    return frozenset(word for line in lines for word in line.split())
 
 
 def contacts_in(text: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ from holdfast_rewrite.lexicon import Lexicon, everywhere
 from holdfast_rewrite.likeness import is_copied, is_identical, is_unrelated
 from holdfast_rewrite.new_facts import invented
 from holdfast_rewrite.second_look import loaded_words
-from holdfast_rewrite.sentence_language import fillers_of, is_in_language
+from holdfast_rewrite.sentence_language import fillers_of, frequencies, is_in_language
 from holdfast_rewrite.tone import has_angry_face, is_loud
 
 
@@ -46,6 +46,7 @@ class GateCode(StrEnum):
     LEXICON_MISSING = "lexicon_missing"
     VULGARITY = "vulgarity"
     SLUR = "slur"
+    INSULT = "personal_attack"
     PREFERENCE_DISCLOSURE = "preference_disclosure"
     LINK = "invented_link"
     CONTACT = "contact_data"
@@ -90,6 +91,7 @@ _SCHEMA = frozenset(
 _SAME = {
     GateCode.VULGARITY: Code.VULGARITY,
     GateCode.SLUR: Code.SLUR,
+    GateCode.INSULT: Code.PERSONAL_ATTACK,
     GateCode.PREFERENCE_DISCLOSURE: Code.PREFERENCE_DISCLOSURE,
     GateCode.NON_TARGET_LOCALE: Code.NON_TARGET_LOCALE,
 }
@@ -225,10 +227,24 @@ def _foul(rewrite: str, language: str) -> Iterator[Finding]:
     lexicon = Lexicon.for_locale(language)
     if lexicon is None:
         yield Finding(GateCode.LEXICON_MISSING, Severity.WARN)
-    codes = {*everywhere().check(rewrite).codes, *(lexicon.check(rewrite).codes if lexicon else ())}
-    for code in (Code.VULGARITY, Code.SLUR, Code.PREFERENCE_DISCLOSURE):
+    codes = {
+        *everywhere().check(rewrite).codes,
+        *everywhere().check(_turned_round(rewrite, language)).codes,
+        *(lexicon.check(rewrite).codes if lexicon else ()),
+    }
+    for code in (Code.VULGARITY, Code.SLUR, Code.PERSONAL_ATTACK, Code.PREFERENCE_DISCLOSURE):
         if code in codes:
             yield Finding(GateCode(code.value), Severity.REFUSE)
+
+
+_ANY_WORD = re.compile(r"[^\W\d_]{4,}")
+
+
+def _turned_round(rewrite: str, language: str) -> str:
+    """Return the words that are none in their language, read backwards: "kcuf"."""
+    known = frequencies().get(language, {})
+    strange = (word for word in _ANY_WORD.findall(rewrite.lower()) if word not in known)
+    return ". ".join(word[::-1] for word in strange)
 
 
 def _loaded(original: str, rewrite: str, source: str, target: str) -> Iterator[Finding]:
@@ -276,5 +292,5 @@ def _is_sharp(original: str, language: str) -> bool:
 def _is_foul(original: str, language: str) -> bool:
     lexicon = Lexicon.for_locale(language)
     lexicons = (everywhere(), *((lexicon,) if lexicon else ()))
-    foul = {Code.VULGARITY, Code.SLUR}
+    foul = {Code.VULGARITY, Code.SLUR, Code.PERSONAL_ATTACK}
     return any(not foul.isdisjoint(one.check(original).codes) for one in lexicons)

@@ -33,8 +33,10 @@ LOCALES = frozenset({"de", "en", "es", "fr", "it", "nl", "pl", "pt"})
 
 # The other codes are found by comparing the rewrite with the original, or by a judge.
 SECTIONS = (Code.VULGARITY, Code.SLUR, Code.PREFERENCE_DISCLOSURE)
+# A person can be attacked without any of these words, so a lexicon may lack them.
+INSULTS = Code.PERSONAL_ATTACK
 # Only words with these codes are commonly disguised.
-_DISGUISED = (Code.VULGARITY, Code.SLUR)
+_DISGUISED = (Code.VULGARITY, Code.SLUR, INSULTS)
 _TOP = {"version", "locale", "sources", "openers", "spellings", "sets"}
 _EXCEPT = "except:"
 # Three letters in a run of letters match by chance.
@@ -135,7 +137,7 @@ class Lexicon:
     def _compile(self, document: Mapping[str, Any], locale: str) -> None:
         if document["locale"] != locale:
             raise BadLexicon(f"the lexicon of {locale} declares another language")
-        if unknown := sorted(set(document) - _TOP - set(SECTIONS)):
+        if unknown := sorted(set(document) - _TOP - {*SECTIONS, INSULTS}):
             raise BadLexicon(f"the lexicon of {locale} has unknown keys: {', '.join(unknown)}")
         self.locale = locale
         self.version = f"{locale}-{document['version']}"
@@ -251,7 +253,7 @@ def _phrases(document: Mapping[str, Any]) -> Iterator[tuple[str, bool, tuple[Par
     names: dict[str, OneOf] = {}
     for name, phrases in document.get("sets", {}).items():
         names[name] = _one_of(phrases, names)
-    for code in SECTIONS:
+    for code in (*SECTIONS, INSULTS):
         section = document.get(code, {})
         wanted = "words" if code in _DISGUISED else "phrases"
         if unknown := sorted(set(section) - {wanted, "except"}):

@@ -71,6 +71,7 @@ _MOST_GUESSES = 16
 _LONGEST_HIDDEN = 16
 
 _CHUNK = re.compile(r"\S+")
+_DASHES = re.compile(r"(?<=[^\W\d_])[-_]{2,}(?=[^\W\d_])")
 _OUTER = "\"'“”„«».,;:?)]}[{…-–—~_<>/\\"
 _STRETCHED = re.compile(r"([^\W\d_])\1\1")
 _LONG_RUNS = re.compile(r"(.)\1{3,}")
@@ -81,7 +82,7 @@ _SET_APART = re.compile(r"(?<![^\W_])[^\W_](?:[\W_]{1,3}(?:ss|[^\W_])(?![^\W_]))
 _JOINED = re.compile(r"^[^\W_]+(?:[._\-|][^\W_]+)+$")
 # A quick check for the same signs in one pass.
 _SIGNS = re.compile(
-    r"([^\W\d_])\1\1|[^\W_][._\-|][^\W_]|[^\W\d_][\d@$!|+€£(¢¡§*#%&]|[\d@$!|+€£(¢¡§*#%&][^\W\d_]"
+    r"([^\W\d_])\1\1|[^\W_][._\-|][^\W_]|[^\W\d_][\-_]{2}|[^\W\d_][\d@$!|+€£(¢¡§*#%&]|[\d@$!|+€£(¢¡§*#%&][^\W\d_]"
     r"|(?<![^\W_])[^\W_][\W_]{1,3}[^\W_](?![^\W_])"
 )
 
@@ -157,9 +158,11 @@ def disguises(normalized: str, letters: frozenset[str] = frozenset()) -> Iterato
 
 def _of_chunk(chunk: str, at: int, letters: frozenset[str]) -> Iterator[Disguise]:
     word = chunk.strip(_OUTER).rstrip("!").lstrip("*#%&!(+")
+    # Dashes stand for letters as stars do: "f---ing".
+    word = _DASHES.sub(lambda found: "*" * len(found[0]), word)
     if not _LETTER.search(word):
         return
-    start = at + chunk.index(word)
+    start = at + len(chunk) - len(chunk.lstrip(_OUTER + "*#%&!(+"))
     end = start + len(word)
     seen = _alike(word, letters)
     if any(char in word for char in _WILD):
