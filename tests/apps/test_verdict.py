@@ -56,13 +56,17 @@ def test_a_verdict_is_the_codes_that_were_found() -> None:
     assert read(verdict("request_lost", quote="the bins out")) == ("request_lost",)
 
 
-def test_a_quote_may_differ_in_whitespace_and_quotation_marks_only() -> None:
+def test_a_quote_may_differ_in_whitespace_quotation_marks_case_and_escapes_only() -> None:
     text = "Could you bring \u201emy\u201c  keys\nback? It\u2019s cold."
     quoted = changed("request_kept", quote='"my" keys back? It\'s cold.')
 
     assert read(quoted, rewrite=text) == ()
+    assert read(changed("request_kept", quote="COULD YOU BRING"), rewrite=text) == ()
+    escaped = r"\u201emy\u201c  keys\nback? It\u2019s"
+    assert read(changed("request_kept", quote=escaped), rewrite=text) == ()
+    assert read(changed("request_kept", quote=r'say \"hi\"'), rewrite='Please say "hi".') == ()
     with pytest.raises(NoVerdict, match="foreign_quote"):
-        read(changed("request_kept", quote="My keys"), rewrite=text)
+        read(changed("request_kept", quote="your keys"), rewrite=text)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -165,9 +166,22 @@ _QUOTES = str.maketrans(
 _SPACE = re.compile(r"\s+")
 
 
+# The texts reach the judge as JSON strings, and a model may quote them as it saw them.
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([nrt\"\\/]))")
+_ESCAPED = {"n": " ", "r": " ", "t": " "}
+
+
 def normalize_quote(text: str) -> str:
-    """Return a text as quotes are compared: equal whitespace, equal quotation marks."""
-    return _SPACE.sub(" ", text.translate(_QUOTES)).strip()
+    """Return a text as quotes are compared: without escapes, equal case, spaces and marks."""
+    text = _ESCAPE.sub(_unescape, text)
+    text = unicodedata.normalize("NFC", text).translate(_QUOTES)
+    return _SPACE.sub(" ", text).strip().casefold()
+
+
+def _unescape(found: re.Match[str]) -> str:
+    if found[1] is not None:
+        return chr(int(found[1], 16))
+    return _ESCAPED.get(found[2], found[2])
 
 
 def _decode(answer: str) -> Any:
