@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -54,6 +55,34 @@ def enqueue(run: Run, url: str, job_type: str = "greet", payload: str = "{}", *m
     assert done.code == 0, done.err
     job_id: str = done.json["job_id"]
     return job_id
+
+
+def test_progress_of_any_stored_form_is_shown(run: Run, url: str) -> None:
+    stored = {
+        '{"done": 3, "total": 10, "note": "third page"}': "3 of 10, third page",
+        '{"done": 0.5, "total": "half", "note": ""}': "0.5 of half",
+        '{"done": null, "total": 3, "note": 7}': "None of 3, 7",
+        '"half"': '"half"',
+        "[1, 2]": "[1,2]",
+    }
+    job_id = enqueue(run, url)
+    with make_holdfast(url, SystemClock()) as hf:
+        hf.job("greet")(lambda job, payload: None)
+        hf.worker().run_once()
+        for text, shown in stored.items():
+            plant(hf, "DELETE FROM holdfast.job_stage")
+            plant(
+                hf,
+                "INSERT INTO holdfast.job_stage (org_id, job_id, stage, progress, updated_at)"
+                " SELECT org_id, id, stage, :progress, updated_at FROM holdfast.job",
+                progress=text,
+            )
+            done = run("jobs", "show", job_id, db=url)
+
+            assert (done.code, done.err) == (0, "")
+            assert f"progress         {shown}\n" in re.sub(
+                r"progress +", "progress         ", done.out
+            )
 
 
 # -- migrate

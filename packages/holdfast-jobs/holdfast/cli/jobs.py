@@ -117,13 +117,17 @@ def attempts_of(job: Mapping[str, Any]) -> str:
     return f"{attempts_made(job['state'], job['attempt_count'])}/{job['max_attempts']}"
 
 
-def progress_of(progress: Mapping[str, Any] | None) -> str:
-    """Reported progress as text, like ``3 of 10, third page``."""
-    if not progress:
-        return ""
-    total = progress.get("total")
-    done = f"{progress['done']:g}" if total is None else f"{progress['done']:g} of {total:g}"
-    return f"{done}, {progress['note']}" if progress.get("note") else done
+def progress_of(progress: object) -> str:
+    """Reported progress as text, like ``3 of 10, third page``. Accepts any stored value."""
+    if not isinstance(progress, Mapping) or "done" not in progress:
+        return "" if progress is None else encode(progress)
+    done, total, note = (progress.get(name) for name in ("done", "total", "note"))
+    text = _amount(done) if total is None else f"{_amount(done)} of {_amount(total)}"
+    return f"{text}, {note}" if note else text
+
+
+def _amount(value: object) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
 @jobs.command()

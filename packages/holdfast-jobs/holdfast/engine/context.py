@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from holdfast.arguments import checked_function, number, text
 from holdfast.engine import audit, category_rules, completion
 from holdfast.engine.category import CATEGORIES, Category
 from holdfast.engine.completion import Completion
@@ -24,6 +25,8 @@ from holdfast.store.transaction import Caller, HandlerTransaction, caller
 SQL = Statements("holdfast.engine", "job.sql")
 
 T = TypeVar("T")
+
+_AMOUNT = number(0, 1e300)
 
 
 @dataclass(slots=True)
@@ -154,10 +157,12 @@ class Context:
         """
         self._save(checkpoint=document(value))
 
+    @checked_function(done=_AMOUNT, total=_AMOUNT, note=text)
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Report the progress of the stage, and check for cancellation.
 
-        Inside the job's transaction it becomes visible when that commits.
+        Inside the job's transaction it becomes visible when that commits. Raises InvalidArgument
+        unless *done* and *total* are numbers and *note* is text.
         """
         self._save(progress=document({"done": done, "total": total, "note": note[:200]}))
 
