@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -213,8 +214,10 @@ def test_a_connection_to_another_database_is_refused_and_left_alone(tmp_path: Pa
 
 
 def test_a_database_that_is_not_for_tests_is_refused(
-    holdfast_app: HoldfastApp, postgres_url: str, tmp_path: Path
+    holdfast_app: HoldfastApp, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The repository itself may be in the temporary folder.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with psycopg.connect(postgres_url) as real:
         for database in (postgres_url, real):
             with pytest.raises(ConfigError, match="does not look like a test database"):
@@ -223,6 +226,27 @@ def test_a_database_that_is_not_for_tests_is_refused(
     with pytest.raises(ConfigError, match="does not look like a test database"):
         holdfast_app.use(f"sqlite:///{path}")
     assert not path.exists()
+
+
+def test_a_file_in_a_temporary_folder_with_jobs_of_others_is_refused() -> None:
+    with tempfile.TemporaryDirectory(prefix="shop-") as folder:
+        used, new = f"sqlite:///{folder}/shop.db", f"sqlite:///{folder}/new.db"
+        with Holdfast(used, default_tenant=True) as real:
+            real.job("stock.count")(lambda job, payload: 7)
+            real.enqueue("stock.count", {})
+        under_test = HoldfastApp(app)
+        try:
+            with pytest.raises(ConfigError, match="has jobs that this test run did not create"):
+                under_test.use(used)
+            # Jobs of the test itself do not count.
+            for _ in range(2):
+                under_test.use(new)
+                app.enqueue("stock.count", {}, org_id=ORG)
+        finally:
+            under_test.close()
+        with Holdfast(used, default_tenant=True) as real:
+            (count,) = real.operate(actor="user:1", role="admin").jobs.counts()
+            assert (count.state, count.jobs) == ("queued", 1)
 
 
 def test_a_database_with_a_running_worker_is_refused(test_url: str) -> None:

@@ -84,6 +84,17 @@ def test_assert_enqueued_finds_by_type_payload_and_fields(holdfast_app: Holdfast
     assert holdfast_app.all_enqueued("mail.flaky") == []
 
 
+def test_a_declared_job_is_found_like_its_name(holdfast_app: HoldfastApp) -> None:
+    welcome.configure(org_id=ORG).enqueue({"user": "ada"})
+
+    holdfast_app.assert_enqueued(welcome, payload={"user": "ada"}, times=1)
+    assert [job.job_type for job in holdfast_app.all_enqueued(welcome)] == [welcome.job_type]
+    with pytest.raises(pytest.fail.Exception, match=f"no waiting {welcome.job_type}"):
+        holdfast_app.assert_not_enqueued(welcome)
+    assert holdfast_app.process_job(welcome, {"user": "ben"}).state == "completed"
+    holdfast_app.assert_not_enqueued(welcome)
+
+
 def test_assert_enqueued_fails_with_what_waits_instead(holdfast_app: HoldfastApp) -> None:
     app.enqueue("mail.welcome", {"user": "ada"}, org_id=ORG)
 

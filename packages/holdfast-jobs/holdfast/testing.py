@@ -29,6 +29,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.clock import FakeClock, read_instant
+from holdfast.declared_job import DeclaredJob
 from holdfast.engine.bounded_run import perform_run
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.job import Job, State
@@ -164,19 +165,23 @@ class HoldfastApp:
 
     def all_enqueued(
         self,
-        job_type: str | None = None,
+        job_type: str | DeclaredJob[..., ..., Any, Any] | None = None,
         *,
         payload: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> list[Job]:
-        """Waiting jobs of this type whose payload contains *payload* and whose fields are equal."""
+        """Waiting jobs of this type whose payload contains *payload* and whose fields are equal.
+
+        *job_type* is the name of the type, or what ``@hf.job`` returned.
+        """
+        job_type = _type_of(job_type)
         rows = self.hf.store.read(lambda tx: tx.many(SQL.list_jobs, state=State.QUEUED))
         jobs = [Job.from_row(row) for row in rows]
         return [job for job in jobs if _matches(job, job_type, payload, fields)]
 
     def assert_enqueued(
         self,
-        job_type: str,
+        job_type: str | DeclaredJob[..., ..., Any, Any],
         *,
         payload: Mapping[str, Any] | None = None,
         times: int | None = None,
@@ -186,25 +191,38 @@ class HoldfastApp:
         found = self.all_enqueued(job_type, payload=payload, **fields)
         if not found or (times is not None and len(found) != times):
             waiting = "\n".join(f"  {job.job_type} {job.payload}" for job in self.all_enqueued())
-            wanted = f"{times or 'a'} waiting {job_type} with {dict(payload or {})} {fields or ''}"
+            name = _type_of(job_type)
+            wanted = f"{times or 'a'} waiting {name} with {dict(payload or {})} {fields or ''}"
             pytest.fail(
                 f"Expected {wanted}; found {len(found)}. Waiting:\n{waiting or '  nothing'}"
             )
         return found
 
     def refute_enqueued(
-        self, job_type: str, *, payload: Mapping[str, Any] | None = None, **fields: Any
+        self,
+        job_type: str | DeclaredJob[..., ..., Any, Any],
+        *,
+        payload: Mapping[str, Any] | None = None,
+        **fields: Any,
     ) -> None:
         """Assert that no matching job is waiting."""
         found = self.all_enqueued(job_type, payload=payload, **fields)
         if found:
-            pytest.fail(f"Expected no waiting {job_type}; found {[job.payload for job in found]}.")
+            name = _type_of(job_type)
+            pytest.fail(f"Expected no waiting {name}; found {[job.payload for job in found]}.")
 
     assert_not_enqueued = refute_enqueued
 
-    def process_job(self, job_type: str, payload: Mapping[str, Any], **options: Any) -> Job:
+    def process_job(
+        self,
+        job_type: str | DeclaredJob[..., ..., Any, Any],
+        payload: Mapping[str, Any],
+        **options: Any,
+    ) -> Job:
         """Enqueue one job with its payload as JSON, execute it, and return its final state."""
-        enqueued: Enqueued = self.hf.enqueue(job_type, payload, **{"org_id": ORG, **options})
+        name = _type_of(job_type)
+        assert name is not None
+        enqueued: Enqueued = self.hf.enqueue(name, payload, **{"org_id": ORG, **options})
         self.drain()
         return self.hf.get(enqueued.id, org_id=enqueued.org_id)
 
@@ -279,6 +297,11 @@ _POINTS: dict[str, tuple[Any, str]] = {
     "execute": (working, "execute"),
     "settle": (settle_buffer, "settle_bisecting"),
 }
+
+
+def _type_of(given: str | DeclaredJob[..., ..., Any, Any] | None) -> str | None:
+    """The name of a job type that is given by its name or as declared."""
+    return given.job_type if isinstance(given, DeclaredJob) else given
 
 
 def _matches(

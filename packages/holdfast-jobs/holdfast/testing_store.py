@@ -21,6 +21,8 @@ SQL = Statements("holdfast.engine", "testing.sql")
 
 _TEST_WORD = re.compile(r"(?:^|[^a-z])(?:py)?tests?(?:[^a-z]|$)")
 _ALIVE = timedelta(minutes=2)
+# Databases that had no jobs when this process first used them.
+_OURS: set[str] = set()
 
 
 def database_of(found: Any) -> str | None:
@@ -54,6 +56,14 @@ def check_is_for_tests(store: Store) -> None:
             " write with a fake clock, which damages a real audit trail. Use a file in a temporary"
             " folder, or a database with the word test in its name, such as test_shop."
         )
+    if name in _OURS or says_test(name) or not store.one(SQL.has_jobs)["found"]:
+        _OURS.add(name)
+    else:
+        raise ConfigError(
+            f"{name} has jobs that this test run did not create, so the test does not touch it:"
+            " tests write with a fake clock, which damages a real audit trail. Use a new file, or"
+            " a database with the word test in its name, such as test_shop.db."
+        )
     now = datetime.now(UTC)
     for row in store.many(SQL.list_workers):
         if abs(now - read_instant(row["seen_at"])) < _ALIVE:
@@ -64,16 +74,20 @@ def check_is_for_tests(store: Store) -> None:
 
 
 def is_test_name(name: str) -> bool:
+    """Whether a database may be one for tests: by its name, or a file in a temporary folder."""
+    temporary = Path(tempfile.gettempdir()).resolve()
+    return says_test(name) or (os.sep in name and Path(name).resolve().is_relative_to(temporary))
+
+
+def says_test(name: str) -> bool:
     """Whether a database name or the path of a file says that it is for tests."""
     if not name:
         return True
     if os.sep not in name:
         return _TEST_WORD.search(name.lower()) is not None
-    path, temporary = Path(name).resolve(), Path(tempfile.gettempdir()).resolve()
-    return (
-        path.is_relative_to(temporary)
-        or any(_TEST_WORD.search(part.lower()) for part in (path.name, path.parent.name))
-        or any(part.startswith("pytest-") for part in path.parts)
+    path = Path(name).resolve()
+    return any(_TEST_WORD.search(part.lower()) for part in (path.name, path.parent.name)) or any(
+        part.startswith("pytest-") for part in path.parts
     )
 
 

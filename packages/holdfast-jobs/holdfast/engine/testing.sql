@@ -13,3 +13,8 @@ SELECT min(next_fire_at) AS at FROM holdfast.schedule WHERE paused_at IS NULL;
 
 -- list_workers :many — crosses tenants: the workers of the database
 SELECT worker_id, host, seen_at FROM holdfast.worker;
+
+-- has_jobs :one — crosses tenants: whether the database has or had jobs
+SELECT count(*) > 0 AS found FROM (
+    SELECT id FROM holdfast.job UNION ALL SELECT id FROM holdfast.job_history LIMIT 1
+) AS job;
