@@ -25,6 +25,19 @@ def test_an_enqueued_job_is_committed_when_the_answer_arrives(api: Client, hf: H
     assert (job.org_id, job.record["actor_type"]) == (ORG, "api_key")
 
 
+def test_a_payload_that_the_handler_cannot_take_is_refused(api: Client, hf: Holdfast) -> None:
+    @hf.job("typed.work")
+    def typed(number: int) -> None: ...
+
+    one = api.post("/v1/jobs", {"job_type": "typed.work", "payload": {"number": "q"}})
+    many = api.post("/v1/jobs/bulk", {"jobs": [{"job_type": "typed.work", "payload": {}}]})
+
+    assert (one.status_code, many.status_code) == (422, 422), many.text
+    assert "must be int, not str" in one.text
+    assert "is missing" in many.text
+    assert hf.operate(actor="user:1", role="admin").jobs.counts() == ()
+
+
 def test_an_idempotency_key_returns_the_original_and_refuses_another_payload(api: Client) -> None:
     key = {"Idempotency-Key": "order-7"}
     first = api.post("/v1/jobs", {"job_type": "work", "payload": {"a": 1}}, headers=key)

@@ -174,6 +174,45 @@ def test_wrong_fields_of_dataclasses_and_models_are_named(shop: Holdfast) -> Non
         pay.enqueue(7)  # type: ignore[arg-type]
 
 
+PATHS = {
+    "enqueue": lambda shop, kind, bad: shop.enqueue(kind, bad),
+    "enqueue_many": lambda shop, kind, bad: shop.enqueue_many(kind, [bad]),
+    "a request": lambda shop, kind, bad: shop.enqueue_many(kind, [JobRequest(bad, DEFAULT_ORG)]),
+    "a tenant": lambda shop, kind, bad: shop.for_org(ORG).enqueue(kind, bad),
+    "aenqueue": lambda shop, kind, bad: asyncio.run(shop.aenqueue(kind, bad)),
+    "an operator": lambda shop, kind, bad: shop.operate(actor="user:1", role="admin").jobs.enqueue(
+        kind, bad
+    ),
+    "a connection": lambda shop, kind, bad: shop.enqueue(kind, bad, conn=object()),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", ["mail.send", "order.ship", "invoice.pay", "order.check"])
+def test_every_path_of_an_enqueue_checks_what_the_handler_declares(
+    shop: Holdfast, path: str, kind: str
+) -> None:
+    shop.job("mail.send")(lambda number: None)
+    pipeline = shop.pipeline("order.check")
+
+    @shop.job("order.ship")
+    def ship(job: Context, order: Order) -> None: ...
+
+    @shop.job("invoice.pay")
+    def pay(job: Context, invoice: Invoice) -> None: ...
+
+    @pipeline.stage("fetch")
+    def fetch(job: Context, payload: dict[str, Any]) -> None: ...
+
+    @pipeline.stage("pay")
+    def pay_later(job: Context, invoice: Invoice) -> None: ...
+
+    with pytest.raises(InvalidJob, match="number"):
+        PATHS[path](shop, kind, {"a": "q"})
+
+    assert shop.operate(actor="user:1", role="admin").jobs.counts() == ()
+
+
 def test_configured_enqueues_have_a_delay_a_priority_and_a_key(
     shop: Holdfast, clock: FakeClock
 ) -> None:

@@ -23,7 +23,7 @@ from holdfast import (
     State,
     Transient,
 )
-from holdfast.errors import StoreError
+from holdfast.errors import InvalidArgument, StoreError
 from tests.story import ORG, SQL, events, look, make_holdfast, timeline
 
 
@@ -89,8 +89,15 @@ def test_a_payload_that_does_not_fit_is_not_tried_again_and_not_quoted(hf: Holdf
         ("invoice.work", {}),
         ("invoice.work", {"number": "canary"}),
     ]
-    for name, payload in bad:
-        job = run(hf, payload, name)
+    # Enqueued by a process that has other declarations of these types.
+    producer = make_holdfast(hf.settings.db, hf.clock)
+    for name in ("order.work", "invoice.work"):
+        producer.job(name)(lambda job, payload: None)
+    enqueued = [producer.enqueue(name, payload, org_id=ORG) for name, payload in bad]
+    producer.close()
+    hf.worker().run_once()
+    for one in enqueued:
+        job = hf.get(one.id, org_id=ORG)
         letter = hf.store.read(
             lambda tx, job=job: tx.one(SQL.find_dead_letter, org_id=ORG, job_id=job.id)
         )
@@ -229,6 +236,40 @@ def test_progress_is_kept_beside_the_checkpoint(hf: Holdfast) -> None:
     )
     assert '"page"' in row["checkpoint"]
     assert '"third page"' in row["progress"]
+
+
+WRONG_PROGRESS: dict[str, tuple[Any, ...]] = {
+    "total: must be a number, not str": (0.5, "half"),
+    "done: must be a number, not str": ("half",),
+    "done: must be a number, not NoneType": (None,),
+    "done: must be from 0": (float("nan"),),
+    "total: must be from 0": (1, -1),
+    "note: must be text, not int": (1, 2, 3),
+}
+
+
+@pytest.mark.parametrize("problem", WRONG_PROGRESS)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_progress_that_is_not_a_number_is_refused_and_not_stored(
+    hf: Holdfast, problem: str, is_async: bool
+) -> None:
+    seen: list[str] = []
+
+    def work(job: Context, payload: object) -> None:
+        with pytest.raises(InvalidArgument) as refused:
+            job.progress(*WRONG_PROGRESS[problem])
+        seen.append(str(refused.value))
+
+    async def awork(job: Context, payload: object) -> None:
+        with pytest.raises(InvalidArgument) as refused:
+            await job.aprogress(*WRONG_PROGRESS[problem])
+        seen.append(str(refused.value))
+
+    hf.job("some.work")(awork if is_async else work)
+    job = run(hf)
+
+    assert (job.state, job.progress) == ("completed", None)
+    assert problem in seen[0]
 
 
 @pytest.mark.req("R-10")

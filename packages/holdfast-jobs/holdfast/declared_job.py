@@ -79,12 +79,12 @@ class DeclaredJob(Generic[C, P, V, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued[R]:
         """Enqueue a job with these arguments."""
-        payload = self.signature.document(args, kwargs)
+        payload = self.signature.collect(args, kwargs)
         return self.holdfast.enqueue(self.job_type, payload, **self._options())
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued[R]:
         """The asynchronous form of :meth:`enqueue`."""
-        payload = self.signature.document(args, kwargs)
+        payload = self.signature.collect(args, kwargs)
         return await self.holdfast.aenqueue(self.job_type, payload, **self._options())
 
     def enqueue_many(self, items: Iterable[Any]) -> list[Enqueued[R]]:
@@ -158,12 +158,14 @@ class DeclaredJob(Generic[C, P, V, R]):
                     arguments=arguments,
                 )
             return
+        payload = self.signature.collect((), arguments or {})
+        self.signature.check(payload)
         options: ScheduleOptions = {
             "zone": zone,
             "starts_at": starts_at,
             "catch_up": catch_up,
             "job_type": self.job_type,
-            "payload": self.signature.document((), arguments or {}),
+            "payload": payload,
             "org_id": self.options.get("org_id") or hf.settings.default_org,
             "project_id": self.options.get("project_id"),
         }
@@ -189,8 +191,8 @@ class DeclaredJob(Generic[C, P, V, R]):
         if isinstance(item, JobRequest):
             return item
         if isinstance(item, Mapping) and self.signature.payload is None:
-            return self.signature.document((), item)
-        return self.signature.document((item,), {})
+            return self.signature.collect((), item)
+        return self.signature.collect((item,), {})
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = dict(self.options)

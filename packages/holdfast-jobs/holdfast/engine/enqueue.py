@@ -16,7 +16,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
@@ -27,6 +27,7 @@ from holdfast.engine import audit, unique
 from holdfast.engine.handler import EnqueueRefused, Handler
 from holdfast.engine.job import SYSTEM, State, current
 from holdfast.engine.key_template import with_keys
+from holdfast.engine.payload_reader import Signature
 from holdfast.engine.payload_values import is_structured, to_document
 from holdfast.engine.request import InsertRows, JobRequest, Options, full_key, key_for, prepare
 from holdfast.engine.state_hook import Reached, run_state_statements
@@ -175,19 +176,37 @@ def inherit(org_id: str | None, options: Options) -> dict[str, Any]:
 def accept_payloads(
     handler: Handler, payloads: Iterable[Mapping[str, Any] | JobRequest]
 ) -> Iterable[Mapping[str, Any] | JobRequest]:
-    """Payloads as documents: dataclasses and models are converted, arguments of handlers checked.
+    """Payloads as documents, checked against the parameters and classes that handlers declare.
 
-    Raises InvalidJob. A payload that a handler takes as one dict is not converted.
+    Raises InvalidJob. A payload that handlers take as a dict is not checked.
     """
-    signature = handler.first.signature
     if not isinstance(payloads, Iterable):
         return payloads
-    if signature is None or signature.payload is not None:
-        return [one if type(one) is dict else _document_of(one) for one in payloads]
-    return [
-        one if isinstance(one, JobRequest) else signature.document((), dict(_document_of(one)))
-        for one in payloads
+    declared = [
+        stage.signature
+        for stage in handler.stages
+        if stage.signature is not None and stage.signature.is_declared
     ]
+    if not declared:
+        return [one if type(one) is dict else _document_of(one) for one in payloads]
+    return [_accept(one, declared) for one in payloads]
+
+
+def _accept(
+    given: Mapping[str, Any] | JobRequest, declared: Sequence[Signature]
+) -> Mapping[str, Any] | JobRequest:
+    if isinstance(given, JobRequest):
+        return replace(given, payload=_checked(given.payload, declared))
+    found: Mapping[str, Any] = _checked(given, declared)
+    return found
+
+
+def _checked(payload: Any, declared: Sequence[Signature]) -> Any:
+    if isinstance(payload, Mapping) or is_structured(type(payload)):
+        payload = to_document(payload)
+        for signature in declared:
+            signature.check(payload)
+    return payload
 
 
 def _document_of(payload: Any) -> Any:

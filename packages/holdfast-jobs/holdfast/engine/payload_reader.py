@@ -98,29 +98,48 @@ class Signature:
             raise BadPayload(problems)
         return found
 
+    @property
+    def is_declared(self) -> bool:
+        """Whether it says what a payload must contain."""
+        return self.payload is None or self.model is not None
+
     def document(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], later: Collection[str] = ()
     ) -> dict[str, Any]:
-        """The payload of an enqueue with the handler's own arguments. Raises InvalidJob.
+        """The checked payload of an enqueue with the handler's own arguments. Raises InvalidJob.
 
         The arguments *later* are added before the handler runs.
         """
+        found = self.collect(args, kwargs)
+        takes_any = any(one.kind is _REST for one in self.parameters.values())
+        if unknown := [] if takes_any else sorted(set(later) - set(self.parameters)):
+            name = self.name.rpartition(".")[2]
+            raise InvalidJob(dict.fromkeys(unknown, f"is not an argument of {name}"))
         try:
-            found: Any = to_document(self._collect(args, kwargs))
-            if not isinstance(found, dict):
-                raise BadPayload({"payload": f"must be an object, not {type(found).__name__}"})
-            takes_any = any(one.kind is _REST for one in self.parameters.values())
-            if unknown := [] if takes_any else sorted(set(later) - set(self.parameters)):
-                name = self.name.rpartition(".")[2]
-                raise BadPayload(dict.fromkeys(unknown, f"is not an argument of {name}"))
-            self.read(found)
-        except BadPayload as exc:
+            self.check(found)
+        except InvalidJob as exc:
             known = set(self.parameters) & set(later)
             fields = {name: says for name, says in exc.fields.items() if name not in known}
             if fields or not later:
                 raise InvalidJob(fields or exc.fields) from None
-        document: dict[str, Any] = found
-        return document
+        return found
+
+    def collect(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The payload of an enqueue with the handler's own arguments. Raises InvalidJob."""
+        try:
+            found = to_document(self._collect(args, kwargs))
+        except BadPayload as exc:
+            raise InvalidJob(exc.fields) from None
+        if not isinstance(found, dict):
+            raise InvalidJob({"payload": f"must be an object, not {type(found).__name__}"})
+        return found
+
+    def check(self, document: Mapping[str, Any]) -> None:
+        """Raise InvalidJob, which names every field, if the handler cannot take *document*."""
+        try:
+            self.read(document)
+        except BadPayload as exc:
+            raise InvalidJob(exc.fields) from None
 
     def _collect(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if self.payload is not None:
