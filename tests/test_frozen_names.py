@@ -223,7 +223,7 @@ unknown_type_patience_seconds
 CONSTRAINTS_ON_BOTH = """
 api_key_never_widens api_key_once api_key_rate_positive api_key_revoked_by_someone
 api_key_role_known api_key_window_used console_session_actor_known console_session_ends
-console_session_role_known
+console_session_role_known id_name_length
 artifact_access_known artifact_begins_writing artifact_edge artifact_erased_only_if_removed
 artifact_expires_later artifact_kind_known artifact_leaves_only_when_erased
 artifact_measure_is_sound artifact_name_bounded artifact_once_per_place artifact_owner_known
@@ -312,7 +312,7 @@ CONSTRAINTS_ON_SQLITE = ""
 # With the names that PostgreSQL gives to keys and references.
 CONSTRAINTS_ON_POSTGRES = """
 job_deadline_pkey unique_key_pkey
-api_key_pkey api_key_window_pkey console_session_pkey
+api_key_pkey api_key_window_pkey console_session_pkey id_name_pkey
 artifact_pkey audit_cursor_only_row_check audit_cursor_pkey audit_note_never_truncated
 audit_note_pkey audit_seal_never_truncated audit_seal_pkey batch_answer_pkey
 batch_item_batch_id_fkey batch_item_pkey category_pkey changelist_pkey channel_circuit_pkey

@@ -66,6 +66,21 @@ def test_the_tenant_comes_from_the_key_and_another_one_is_refused(
     assert made.json()["org_id"] == OTHER_ORG
 
 
+def test_a_tenant_and_a_project_may_be_named(api: Client, operations: Client, hf: Holdfast) -> None:
+    given = {"job_type": "work", "org_id": "acme", "project_id": "launch"}
+
+    made = operations.post("/v1/jobs", given)
+    listed = operations.get("/v1/jobs?org_id=acme")
+    refused = api.post("/v1/jobs", given)
+    part_of_an_id = operations.post("/v1/jobs", {**given, "org_id": "cafe"})
+
+    assert (made.status_code, made.json()["org_id"]) == (201, hf.for_org("acme").org_id)
+    assert [job["id"] for job in listed.json()["items"]] == [made.json()["id"]]
+    assert hf.get(made.json()["id"], org_id="acme").record["project_id"] is not None
+    assert (refused.status_code, refused.json()["code"]) == (403, "other_tenant")
+    assert part_of_an_id.status_code == 422
+
+
 @pytest.mark.req("X-01", "X-09")
 def test_a_foreign_id_answers_as_an_unknown_one(api: Client, hf: Holdfast) -> None:
     foreign = hf.enqueue("work", {}, org_id=OTHER_ORG).id

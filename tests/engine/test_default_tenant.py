@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+from typing import Any
+
+import psycopg
 import pytest
 
-from holdfast import Context, Forbidden, Holdfast, InvalidArgument, InvalidJob, JobNotFound
+from holdfast import (
+    Context,
+    Forbidden,
+    Holdfast,
+    InvalidArgument,
+    InvalidJob,
+    JobNotFound,
+    JobRequest,
+)
 from holdfast.config import DEFAULT_ORG, Settings
+from holdfast.ids import read_named_id
 from holdfast.testing import HoldfastApp
-from tests.story import ORG
+from tests.story import ORG, look
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +97,10 @@ def test_a_tenant_and_a_project_may_be_named(url: str) -> None:
         assert found.record["project_id"] == hf.for_org("name:launch").org_id
         with pytest.raises(JobNotFound):
             hf.get(job.id, org_id="name:other")
-        for wrong in ("acme", "name:", "name:a b", "name:" + "x" * 64, "Name:acme"):
+        assert hf.for_org("acme").get(job.id).id == job.id
+        assert hf.enqueue("greet", {}, **{**options, "org_id": "acme"}).id == job.id  # type: ignore[arg-type]
+        part_of_an_id = ("dead-beef", "cafe")
+        for wrong in (*part_of_an_id, "a b", "7acme", "x" * 64, "name:", "name:a b", "Name:acme"):
             with pytest.raises(InvalidJob, match="org_id: must be a UUID"):
                 hf.enqueue("greet", {}, org_id=wrong)
 
@@ -104,3 +121,30 @@ def test_a_running_job_may_name_its_own_tenant_and_no_other(hf: Holdfast) -> Non
 
     assert first.get().result == first.org_id
     assert refused == ["Forbidden"]
+
+
+@pytest.mark.parametrize("how", ["enqueue", "a connection", "a tenant", "many"])
+def test_the_name_of_a_tenant_is_stored_with_its_first_job(url: str, how: str) -> None:
+    with declare(Holdfast(settings=Settings(db=url))) as hf:
+        _ = hf.store
+        match how:
+            case "enqueue":
+                hf.enqueue("greet", {}, org_id="acme", project_id="launch")
+            case "a tenant":
+                hf.for_org("acme").enqueue("greet", {}, project_id="launch")
+            case "many":
+                hf.enqueue_many("greet", [JobRequest({}, "acme", "launch")] * 2)
+            case _:
+                is_sqlite = url.startswith("sqlite")
+                path = url.removeprefix("sqlite:///")
+                connection: Any = sqlite3.connect(path) if is_sqlite else psycopg.connect(url)
+                with contextlib.closing(connection):
+                    hf.enqueue("greet", {}, org_id="acme", project_id="launch", conn=connection)
+                    connection.commit()
+
+        stored = look(hf.store, "SELECT id, name FROM holdfast.id_name ORDER BY name")
+        assert [(str(row["id"]), row["name"]) for row in stored] == [
+            (read_named_id("acme"), "acme"),
+            (read_named_id("launch"), "launch"),
+        ]
+        assert hf.operate(actor="user:1", role="admin").verify().violated == ()

@@ -85,6 +85,25 @@ def test_progress_of_any_stored_form_is_shown(run: Run, url: str) -> None:
             )
 
 
+def test_a_tenant_is_given_and_shown_by_its_name(run: Run, url: str) -> None:
+    given = ("--org", "acme", "--project", "launch")
+    job_id = run("enqueue", "greet", "{}", *given, "--json", db=url, app=APP).json["job_id"]
+    enqueue(run, url)
+
+    listed = run("jobs", "list", "--org", "acme", db=url)
+    every = run("jobs", "list", db=url)
+    shown = run("jobs", "show", job_id, db=url)
+    other = run("jobs", "list", "--org", "other", db=url)
+
+    assert (listed.code, every.code, shown.code) == (0, 0, 0), listed.err
+    assert re.search(r"^\S+ +greet .* acme +-$", listed.out, re.MULTILINE)
+    assert "1 job: 1 queued" in listed.out
+    assert (every.out.count(" acme "), "2 jobs" in every.out) == (1, True)
+    assert re.search(r"^  org_id +acme \([0-9a-f-]{36}\)$", shown.out, re.MULTILINE)
+    assert re.search(r"^  project_id +launch \([0-9a-f-]{36}\)$", shown.out, re.MULTILINE)
+    assert other.out == "No jobs match.\n"
+
+
 # -- migrate
 
 
@@ -388,7 +407,7 @@ def test_count_tells_problems_from_replays(run: Run, hf: Holdfast, url: str) -> 
     [
         (["enqueue", "greet", "{", "--org", ORG], 1, "payload: is not JSON"),
         (["enqueue", "greet", "[]", "--org", ORG], 1, "payload: must be an object, not list"),
-        (["enqueue", "greet", "{}", "--org", "acme"], 1, "org_id: must be a UUID"),
+        (["enqueue", "greet", "{}", "--org", "cafe"], 1, "org_id: must be a UUID"),
         (["enqueue", "greet", '{"password": "x1"}', "--org", ORG], 1, "looks like a secret"),
         (["enqueue", "greet", "{}", "--org", ORG, "--queue", "x"], 1, "queue: must look like"),
         (["enqueue", "nothing", "{}", "--org", ORG], 3, "No job type 'nothing' is registered."),
@@ -398,7 +417,7 @@ def test_count_tells_problems_from_replays(run: Run, hf: Holdfast, url: str) -> 
         (["jobs", "cancel", NOBODY, "--reason", "x"], 3, f"Job {NOBODY} not found."),
         (["jobs", "list", "--limit", "0"], 2, "Invalid value"),
         (
-            ["jobs", "list", "--org", "acme"],
+            ["jobs", "list", "--org", "abc"],
             2,
             "must be an id, or a prefix of at least 4 characters",
         ),

@@ -53,7 +53,7 @@ JUNK: tuple[Any, ...] = (
 )  # fmt: skip
 # What is none of some kinds, and right for others.
 NOT_TEXT: tuple[Any, ...] = (None, 7, True, [], {}, b"x", THING)
-NOT_AN_ID = (*NOT_TEXT, "", " ", "not-a-uuid", f"{{{ORG}}}", ORG + "\n", "x" * 5_000)
+NOT_AN_ID = (*NOT_TEXT, "", " ", "not an id", f"{{{ORG}}}", ORG + "\n", "x" * 5_000)
 NOT_AN_ACTOR = (
     *NOT_TEXT, "", "ada", "robot:7", "User:7", "user", "user:", ":7", "user:a\nb", "user:\x1b[1m",
     "user:" + "x" * 201, Actor("robot", "7"), Actor("user", ""), Actor("user", 7),

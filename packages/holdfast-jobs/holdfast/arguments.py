@@ -25,7 +25,7 @@ from uuid import UUID
 
 from holdfast.actor import read_actor, read_role
 from holdfast.errors import InvalidArgument
-from holdfast.ids import read_uuid
+from holdfast.ids import read_named_id, read_uuid
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,6 +39,11 @@ LONGEST_NAME = 200
 def uuid(value: object) -> str:
     """An id in canonical form."""
     return read_uuid(value)
+
+
+def named_id(value: object) -> str:
+    """The id of a tenant or a project, given as a UUID or a name."""
+    return read_named_id(value)
 
 
 def string(value: object) -> str:
@@ -193,8 +198,8 @@ COMMON: Mapping[str, Check] = {
     "job_type": text,
     "limit": whole(1),
     "name": name,
-    "org_id": uuid,
-    "project_id": uuid,
+    "org_id": named_id,
+    "project_id": named_id,
     "reason": text,
     "recipient": text,
     "recipient_user_id": uuid,

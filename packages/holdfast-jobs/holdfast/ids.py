@@ -6,6 +6,7 @@ import random
 import re
 import threading
 import uuid
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NewType
 
@@ -28,6 +29,13 @@ _TEXT = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 # The ids of names, as in RFC 9562. Both texts are part of stored ids and never change.
 _NAMES = uuid.UUID("0198c0de-7000-7000-8000-6e616d656473")
 _NAMED = re.compile(r"name:[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+# A name without "name:" has a character that no UUID has, so that no part of an id is a name.
+BARE_NAME = r"[G-Zg-z][A-Za-z0-9._-]*|[A-Fa-f][A-Fa-f0-9-]*[G-Zg-z._][A-Za-z0-9._-]*"
+_BARE_NAME = re.compile(BARE_NAME)
+_LONGEST_NAME = 63
+# The names that this process has read, by their ids.
+_names: dict[str, str] = {}
+_MOST_NAMES = 10_000
 
 
 class MalformedId(HoldfastError, ValueError):
@@ -93,15 +101,42 @@ def read_uuid(value: object) -> str:
     raise MalformedId("must be a UUID, for example 0198c0de-7000-7000-8000-000000000001")
 
 
-@lru_cache(maxsize=1_000)
+def read_named_id(value: object) -> str:
+    """The id of a tenant or a project: of a UUID or of a name like ``acme``. Raises MalformedId."""
+    if isinstance(value, str) and len(value) <= _LONGEST_NAME and _BARE_NAME.fullmatch(value):
+        return named_id(f"name:{value}")
+    try:
+        return read_uuid(value)
+    except MalformedId as exc:
+        raise MalformedId(f"{exc}, or a name such as acme") from None
+
+
 def named_id(name: str) -> str:
     """The id of a tenant or project that has a name instead: the same name, the same id."""
+    found = _derive(name)
+    if len(_names) < _MOST_NAMES:
+        _names[found] = name.removeprefix("name:")
+    return found
+
+
+@lru_cache(maxsize=1_000)
+def _derive(name: str) -> str:
     return str(uuid.uuid5(_NAMES, name))
 
 
-def uuid_argument(name: str, value: object) -> str:
-    """:func:`read_uuid` for an argument of a public call. Raises InvalidArgument that names it."""
+def has_names() -> bool:
+    """Whether this process has derived an id from a name."""
+    return bool(_names)
+
+
+def name_of(found: str) -> str | None:
+    """The name from which this process derived an id, if it did."""
+    return _names.get(found)
+
+
+def uuid_argument(name: str, value: object, read: Callable[[object], str] = read_uuid) -> str:
+    """*read* an id that is an argument of a public call. Raises InvalidArgument that names it."""
     try:
-        return read_uuid(value)
+        return read(value)
     except MalformedId as exc:
         raise InvalidArgument({name: str(exc)}) from None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Literal
-from uuid import UUID
 
 from pydantic import Field
 
 from holdfast.actor import Role
 from holdfast.api.caller import CallerOf
-from holdfast.api.models import Action, Body, Done, Model, Reason
+from holdfast.api.models import Action, Body, Done, Model, NamedId, Reason
 from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.problems import ProblemError
 from holdfast.api.resource import Resource
@@ -46,7 +45,7 @@ class NewKey(Body):
     name: str = Field(min_length=1, max_length=100)
     role: Literal["viewer", "operator", "admin"]
     reason: Reason
-    org_id: UUID | None = Field(
+    org_id: NamedId | None = Field(
         default=None, description="The tenant; with a key of operations, null is operations."
     )
     scopes: list[str] = Field(default_factory=list, max_length=100)

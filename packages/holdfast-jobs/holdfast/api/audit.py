@@ -5,13 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from itertools import islice
 from typing import Annotated
-from uuid import UUID
 
 from fastapi import Query
 from pydantic import Field
 
 from holdfast.api.caller import CallerOf
-from holdfast.api.models import AuditEvent, Model
+from holdfast.api.models import AuditEvent, Model, NamedId
 from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.resource import Resource
 from holdfast.operate.audit import NEWEST, AuditFilter
@@ -44,7 +43,7 @@ class Verified(Model):
 @router.read("", operation_id="list_audit_events")
 def list_audit_events(
     caller: CallerOf,
-    org_id: UUID | None = None,
+    org_id: NamedId | None = None,
     job_id: Text = None,
     actor: Text = None,
     correlation_id: Text = None,
@@ -65,7 +64,7 @@ def list_audit_events(
 
 
 @router.read("/verify", operation_id="verify_audit")
-def verify_audit(caller: CallerOf, org_id: UUID | None = None) -> Verified:
+def verify_audit(caller: CallerOf, org_id: NamedId | None = None) -> Verified:
     """Compare the events with their seals."""
     tenant, audit = None if org_id is None else str(org_id), caller.operator.audit
     found = list(islice(audit.verify(org_id=tenant), MOST_PROBLEMS))

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal, assert_never
-from uuid import UUID
 
 from pydantic import Field
 
 from holdfast.api.caller import Caller, CallerOf
-from holdfast.api.models import Body, Model, Reason
+from holdfast.api.models import Body, Model, NamedId, Reason
 from holdfast.api.problems import ProblemError
 from holdfast.api.resource import Resource
 from holdfast.operate.authorization import Action
@@ -32,7 +31,7 @@ _BIG = 2**31 - 1
 class LetterFilter(Body):
     """Which dead letters. At least one condition is required."""
 
-    org_id: UUID | None = None
+    org_id: NamedId | None = None
     job_type: str | None = Field(default=None, max_length=200)
     error_class: str | None = Field(default=None, max_length=200)
     queue: str | None = Field(default=None, max_length=200)
@@ -54,7 +53,7 @@ class LetterFilter(Body):
 class DeliveryConditions(Body):
     """Which deliveries. At least one condition is required."""
 
-    org_id: UUID | None = None
+    org_id: NamedId | None = None
     state: str | None = Field(default=None, max_length=50)
     channel: str | None = Field(default=None, max_length=200)
     reason: str | None = Field(default=None, max_length=200)

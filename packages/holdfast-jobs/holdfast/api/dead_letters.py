@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import Query
 from pydantic import Field
 
 from holdfast.api.caller import CallerOf
-from holdfast.api.models import Body, Model, Reason
+from holdfast.api.models import Body, Model, NamedId, Reason
 from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.resource import Resource
 from holdfast.operate.dead_letter_input import DeadLetterFilter
@@ -194,7 +193,7 @@ class ReplayMade(Model):
 @router.read("", operation_id="list_dead_letters", as_tenant=True)
 def list_dead_letters(
     caller: CallerOf,
-    org_id: UUID | None = None,
+    org_id: NamedId | None = None,
     job_type: Text = None,
     error_class: Text = None,
     queue: Text = None,
@@ -219,7 +218,7 @@ def list_dead_letters(
 
 
 @router.read("/causes", operation_id="list_dead_letter_causes", as_tenant=True)
-def list_dead_letter_causes(caller: CallerOf, org_id: UUID | None = None) -> list[CauseItem]:
+def list_dead_letter_causes(caller: CallerOf, org_id: NamedId | None = None) -> list[CauseItem]:
     """Group open dead letters by cause and state, the largest group first."""
     wanted = DeadLetterFilter(None if org_id is None else str(org_id))
     found = caller.operator.dead_letters.causes(wanted)

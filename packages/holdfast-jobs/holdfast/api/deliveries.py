@@ -10,7 +10,7 @@ from fastapi import Query
 from pydantic import Field
 
 from holdfast.api.caller import CallerOf
-from holdfast.api.models import Action, Body, Model, Reason
+from holdfast.api.models import Action, Body, Model, NamedId, Reason
 from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.resource import Resource
 from holdfast.operate.delivery_filter import DeliveryFilter
@@ -92,7 +92,7 @@ class Confirmation(Body):
 @router.read("", operation_id="list_deliveries", as_tenant=True)
 def list_deliveries(
     caller: CallerOf,
-    org_id: UUID | None = None,
+    org_id: NamedId | None = None,
     state: Text = None,
     channel: Text = None,
     reason: Text = None,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from holdfast.api.caller import CallerOf
+from holdfast.api.models import NamedId
 from holdfast.api.resource import Resource
 from holdfast.api.streams import STREAMED, After, LastEventId, compact, open_stream
 from holdfast.operate.changes import Change
@@ -43,7 +43,7 @@ async def stream_events(
     request: Request,
     caller: CallerOf,
     subject: Subjects = None,
-    org_id: UUID | None = None,
+    org_id: NamedId | None = None,
     summary: Summary = False,
     after: After = None,
     last_event_id: LastEventId = None,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import Header, Query, Response
 from pydantic import Field
 
 from holdfast.api.caller import Caller, CallerOf
-from holdfast.api.models import Action, AuditEvent, Body, Model
+from holdfast.api.models import Action, AuditEvent, Body, Model, NamedId
 from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.problems import ProblemError
 from holdfast.api.resource import Resource
@@ -84,10 +83,10 @@ class NewJob(Body):
 
     job_type: str = Field(min_length=1, max_length=200)
     payload: dict[str, Any] = Field(default_factory=dict)
-    org_id: UUID | None = Field(
+    org_id: NamedId | None = Field(
         default=None, description="The tenant; only a key of operations names one."
     )
-    project_id: UUID | None = None
+    project_id: NamedId | None = None
     queue: str | None = Field(default=None, max_length=200)
     priority: str | None = Field(default=None, description="high, normal or low.")
     max_attempts: int | None = Field(default=None, ge=1, le=1000)
@@ -232,7 +231,7 @@ def list_jobs(
     state: Annotated[str | None, Query(max_length=50)] = None,
     job_type: Annotated[str | None, Query(max_length=200)] = None,
     queue: Annotated[str | None, Query(max_length=200)] = None,
-    org_id: UUID | None = None,
+    org_id: NamedId | None = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Listing[JobItem]:
@@ -245,7 +244,7 @@ def list_jobs(
 
 
 @router.read("/counts", operation_id="count_jobs", as_tenant=True)
-def count_jobs(caller: CallerOf, org_id: UUID | None = None) -> list[JobCounts]:
+def count_jobs(caller: CallerOf, org_id: NamedId | None = None) -> list[JobCounts]:
     """Count jobs by state and queue."""
     found = caller.operator.jobs.counts(org_id=None if org_id is None else str(org_id))
     return [JobCounts.model_validate(count) for count in found]

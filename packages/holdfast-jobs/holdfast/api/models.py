@@ -5,13 +5,27 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from holdfast.ids import BARE_NAME, read_named_id
 from holdfast.operate import audit
 
 Reason = Annotated[
     str, Field(min_length=1, max_length=1_000, description="Reason recorded in the audit.")
 ]
+
+
+_UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+NamedId = Annotated[
+    str,
+    Field(
+        max_length=68,
+        pattern=f"^({_UUID}|name:[A-Za-z0-9][A-Za-z0-9._-]{{0,62}}|{BARE_NAME})$",
+        description="A UUID, or a name such as acme.",
+    ),
+    AfterValidator(read_named_id),
+]
+"""The id of a tenant or a project."""
 
 
 class Model(BaseModel):

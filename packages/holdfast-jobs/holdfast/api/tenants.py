@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 from pydantic import Field
 
 from holdfast.api.caller import CallerOf
-from holdfast.api.models import Action, Body, Done, Model, Reason
+from holdfast.api.models import Action, Body, Done, Model, NamedId, Reason
 from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.resource import Resource
 from holdfast.operate.tenants import TenantRule
@@ -52,19 +51,19 @@ def list_tenants(caller: CallerOf, limit: Limit = 50, cursor: Cursor = None) -> 
 
 
 @router.read("/{org_id}", operation_id="get_tenant")
-def get_tenant(org_id: UUID, caller: CallerOf) -> Tenant:
+def get_tenant(org_id: NamedId, caller: CallerOf) -> Tenant:
     """Return the rule of a tenant, the default if it has none."""
     return Tenant.from_item(caller.operator.tenants.get(str(org_id)))
 
 
 @router.write("/{org_id}/limits", operation_id="set_tenant_limits")
-def set_tenant_limits(org_id: UUID, change: TenantChange, caller: CallerOf) -> Tenant:
+def set_tenant_limits(org_id: NamedId, change: TenantChange, caller: CallerOf) -> Tenant:
     """Change the weight or the cap of a tenant. For an admin of operations."""
     given: Any = change.model_dump(exclude={"reason"}, exclude_unset=True)
     return Tenant.from_item(caller.operator.tenants.set(str(org_id), reason=change.reason, **given))
 
 
 @router.write("/{org_id}/reset", operation_id="reset_tenant")
-def reset_tenant(org_id: UUID, action: Action, caller: CallerOf) -> Done:
+def reset_tenant(org_id: NamedId, action: Action, caller: CallerOf) -> Done:
     """Let a tenant follow the settings again."""
     return Done(changed=caller.operator.tenants.reset(str(org_id), reason=action.reason))

@@ -34,7 +34,7 @@ from holdfast.engine.context import Context, JobSession
 from holdfast.engine.reference import REF
 from holdfast.engine.worker.housekeeping import Chore
 from holdfast.errors import ArtifactNotFound, ChecksumMismatch, InvalidArtifact, LinkRefused
-from holdfast.ids import read_uuid
+from holdfast.ids import read_named_id, read_uuid
 from holdfast.store import Row, Session, Statements, Store, Tx
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Artifacts(ArtifactsExtension):
 
     def _draft(self, *, keep: timedelta | None, stage: str = "", **fields: Any) -> Draft:
         try:
-            org_id = read_uuid(fields.pop("org_id"))
+            org_id = read_named_id(fields.pop("org_id"))
             job_id = fields.pop("job_id")
             job_id = None if job_id is None else read_uuid(job_id)
             access = Access(fields.pop("access"))
@@ -234,7 +234,7 @@ class Artifacts(ArtifactsExtension):
         """A tenant's artifacts, newest first; with *job_id*, the inputs and outputs of one job."""
         reader = _reader(actor, is_operator)
         params: dict[str, Any] = {
-            "org_id": read_uuid(org_id),
+            "org_id": read_named_id(org_id),
             "before": read_uuid(before),
             "state": ArtifactState(state),
             "limit": limit,
@@ -351,7 +351,7 @@ class Artifacts(ArtifactsExtension):
     def _see(
         self, artifact_id: str, org_id: str, reader: Reader, session: Session | None = None
     ) -> tuple[Artifact, Row]:
-        wanted, tenant = read_id(artifact_id), read_uuid(org_id)
+        wanted, tenant = read_id(artifact_id), read_named_id(org_id)
         row = (session or self._store()).read(
             lambda tx: tx.maybe(SQL.find_artifact, org_id=tenant, id=wanted)
         )

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import cast
 
 from holdfast.actor import Role
-from holdfast.arguments import anything, checked, instance, uuid, word
+from holdfast.arguments import anything, checked, instance, named_id, uuid, word
 from holdfast.artifacts.artifact import Artifact, ArtifactState, place_of
 from holdfast.artifacts.artifact import read_id as read_artifact_id
 from holdfast.artifacts.artifacts import HOUR, SQL, Artifacts
@@ -37,7 +37,7 @@ class ArtifactFilter:
 
     def check(self) -> ArtifactFilter:
         """Return the filter in stored form; raises InvalidAction with every bad field."""
-        return read_filter(self, {"org_id": uuid, "job_id": uuid, "state": word(ArtifactState)})
+        return read_filter(self, {"org_id": named_id, "job_id": uuid, "state": word(ArtifactState)})
 
 
 @checked(

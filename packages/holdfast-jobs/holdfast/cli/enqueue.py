@@ -22,10 +22,8 @@ from holdfast.errors import InvalidJob
 @click.command()
 @click.argument("job_type")
 @click.argument("payload", default="{}")
-@click.option(
-    "--org", "org_id", help="Tenant (UUID or name:NAME); by default the setting default_org."
-)
-@click.option("--project", "project_id", help="Project (UUID or name:NAME).")
+@click.option("--org", "org_id", help="Tenant (UUID or name); by default the setting default_org.")
+@click.option("--project", "project_id", help="Project (UUID or name).")
 @click.option("--key", "idempotency_key", help="Idempotency key: enqueue at most once with it.")
 @click.option(
     "--actor",

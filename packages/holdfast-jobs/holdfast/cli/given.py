@@ -20,7 +20,7 @@ from holdfast.cli.next_command import complete_commands
 from holdfast.clock import write_instant
 from holdfast.config import LOG_LEVELS, Settings
 from holdfast.errors import ConfigError, InvalidArgument, StoreDown
-from holdfast.ids import read_uuid
+from holdfast.ids import read_named_id, read_uuid
 from holdfast.operate.database import missing_file
 from holdfast.operate.operator import Operator
 from holdfast.operate.page import LONGEST_PAGE, Page
@@ -196,7 +196,7 @@ def id_of(text: str, where: str) -> str:
 
 
 class ShortId(click.ParamType[str]):
-    """An id or a unique prefix of one, resolved by the database."""
+    """An id or a unique prefix of one, resolved by the database. A tenant may also be named."""
 
     name = "id"
 
@@ -205,7 +205,7 @@ class ShortId(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            return read_uuid(value)
+            return read_named_id(value) if self.noun == "tenants" else read_uuid(value)
         except ValueError:
             pass
         if ctx is None:

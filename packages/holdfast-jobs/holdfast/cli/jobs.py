@@ -29,6 +29,7 @@ from holdfast.operate.audit import AuditEvent
 from holdfast.operate.jobs import JobFilter, JobView, attempts_made
 from holdfast.operate.page import NEWEST
 from holdfast.operate.plural import counted
+from holdfast.operate.short_ids import names_of
 
 NO_JOBS = "No jobs yet. Enqueue one: holdfast --app MODULE:hf enqueue JOB_TYPE PAYLOAD"
 COLUMNS = (
@@ -140,15 +141,16 @@ def show(ctx: click.Context, job_id: str, as_json: bool) -> None:
         operator = operator_of(hf)
         job = operator.jobs.get(job_id)
         short = shorten(operator, "jobs", [job.id])[job.id]
+        names = names_of(operator.context, (job.org_id, job.record["project_id"]))
     if as_json:
         events = [_event(event) for event in job.events]
         notes = [asdict(note) for note in job.notes]
         print_json({**job.record, "events": events, "dead_letter": job.dead_letter, "notes": notes})
         return
-    _print_view(ctx, job, short)
+    _print_view(ctx, job, short, names)
 
 
-def _print_view(ctx: click.Context, job: JobView, short: str) -> None:
+def _print_view(ctx: click.Context, job: JobView, short: str, names: Mapping[str, str]) -> None:
     record = job.record
     click.echo(one_line(f"{record['job_type']}  {job.id}"))
     values = {
@@ -157,10 +159,13 @@ def _print_view(ctx: click.Context, job: JobView, short: str) -> None:
         "actor": f"{record['actor_type']}:{record['actor_id']}",
         "progress": progress_of(record.get("progress")),
     }
+    for column in ("org_id", "project_id"):
+        if (name := names.get(record[column])) is not None:
+            values[column] = f"{name} ({record[column]})"
     listed = [name for names in GROUPS.values() for name in names]
     groups = {**GROUPS, "Other": tuple(name for name in values if name not in listed)}
-    for title, names in groups.items():
-        print_fields({name: values.get(name) for name in names}, title=title)
+    for title, group in groups.items():
+        print_fields({name: values.get(name) for name in group}, title=title)
     click.echo("\nTimeline")
     for event in job.events:
         after = (event.at - job.events[0].at).total_seconds()

@@ -58,8 +58,8 @@ def rhythm_options(function: F) -> F:
             ),
             click.option("--job-type", help="Job type to enqueue: maintenance or a notification."),
             click.option("--payload", help="Payload, a JSON object; - reads standard input."),
-            click.option("--org", "org_id", help="Tenant of the job (UUID)."),
-            click.option("--project", "project_id", help="Project of the job (UUID)."),
+            click.option("--org", "org_id", help="Tenant of the job (UUID or name)."),
+            click.option("--project", "project_id", help="Project of the job (UUID or name)."),
             click.option("--run", help="Bounded run to start, as declared in the settings."),
         )
     ):

@@ -8,8 +8,9 @@ enqueue, so that a limit applies before any worker runs.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.actor import SYSTEM
@@ -20,6 +21,7 @@ from holdfast.engine.handler import Registry
 from holdfast.engine.limits import limits_of, queue_rule, rule_row
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidArgument
+from holdfast.ids import MalformedId, name_of, read_named_id
 from holdfast.store import Row, Statements, Store
 from holdfast.store.caller_connection import Steps, run
 
@@ -67,6 +69,17 @@ class Declarations:
     registry: Registry
     # The stored version: the store, the registry's revision and the settings.
     _written: tuple[Store | None, int, Settings] | None = None
+    # The names of tenants and projects that jobs were enqueued for and that may not be stored yet.
+    _names: dict[str, str] = field(default_factory=dict)
+    _named: tuple[Store | None, set[str]] = (None, set())
+
+    def note_names(self, ids: Iterable[object]) -> None:
+        """Note the ids of an enqueue that were given as names, so that these are stored with it."""
+        for one in ids:
+            with suppress(MalformedId):
+                found = read_named_id(one)
+                if (name := name_of(found)) is not None and found not in self._named[1]:
+                    self._names[found] = name
 
     def _is_written(self, store: Store | None, settings: Settings) -> bool:
         done = self._written
@@ -82,6 +95,13 @@ class Declarations:
         if not self._is_written(store, settings):
             sync_declared(store, settings, self.registry)
             self._written = (store, self.registry.revision, settings)
+        if self._names:
+            names = dict(self._names)
+            store.write(lambda tx: tx.affected(SQL.save_names, names=_rows(names)))
+            known = self._named[1] if self._named[0] is store else set()
+            self._named = (store, known | set(names))
+            for one in names:
+                self._names.pop(one, None)
 
     def borrowed_steps(self, store: Store | None, settings: Settings) -> Steps[None]:
         """Store them on a caller's connection, where that is the only one that can write.
@@ -90,12 +110,18 @@ class Declarations:
         it is not open. The caller may also roll back, so the next enqueue checks again.
         """
         is_embedded = store is None or store.is_embedded
+        if is_embedded and self._names:
+            yield SQL.save_names, {"names": _rows(self._names)}
         if not is_embedded or self._is_written(store, settings):
             return
         if (yield from _missing_steps(settings, self.registry)):
             yield from declare_steps(settings, self.registry)
         else:
             self._written = (store, self.registry.revision, settings)
+
+
+def _rows(names: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"id": one, "name": name} for one, name in sorted(names.items())]
 
 
 def is_missing(store: Store, settings: Settings, registry: Registry) -> bool:

@@ -39,7 +39,7 @@ from holdfast.errors import (
     StoreBusy,
 )
 from holdfast.event import About, JobEnqueued
-from holdfast.ids import JobId, MalformedId, OrgId, read_uuid
+from holdfast.ids import JobId, MalformedId, OrgId, read_named_id
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.caller_connection import Steps, run
 from holdfast.store.dialect import Dialect
@@ -142,7 +142,7 @@ def attach(enqueued: list[Enqueued], jobs: Any) -> list[Enqueued]:
 def is_same_tenant(one: object, other: object) -> bool:
     """Whether two ids, or names, are those of one tenant."""
     try:
-        return read_uuid(one) == read_uuid(other)
+        return read_named_id(one) == read_named_id(other)
     except MalformedId:
         return str(one) == str(other)
 

@@ -6,6 +6,13 @@ SELECT job_type, producer, cancel_role, replay_refusal FROM holdfast.job_type_ru
 -- find_job_type :maybe — crosses tenants: the rule of one job type
 SELECT job_type, producer, cancel_role, replay_refusal FROM holdfast.job_type_rule WHERE job_type = :job_type;
 
+-- save_names :affected — crosses tenants: insert the names that ids were derived from
+INSERT INTO holdfast.id_name (id, name, created_at)
+SELECT names.id, names.name, {now}
+FROM {rows names: id uuid, name text}
+WHERE TRUE
+ON CONFLICT (id) DO NOTHING;
+
 -- find_cancel_rule :maybe — the type of a job, and the minimum role to cancel it
 SELECT job.job_type, rule.cancel_role
 FROM holdfast.job_record AS job

@@ -28,7 +28,7 @@ from holdfast.engine.job import (
 )
 from holdfast.engine.unique_key import NOT_UNIQUE, UniqueKey, read_deadline, read_unique_key
 from holdfast.errors import ForeignKeyScope, InvalidJob
-from holdfast.ids import shift, uuid_argument
+from holdfast.ids import read_named_id, shift, uuid_argument
 from holdfast.secret import may_hold_secret
 
 DRIFT = timedelta(seconds=60)
@@ -129,8 +129,9 @@ def key_for(job_type: str, org_id: str, project_id: str | None, *inputs: object)
     """Derive a full idempotency key from the subject of a job: equal inputs, equal key."""
     if not isinstance(job_type, str) or not JOB_TYPE.fullmatch(job_type):
         raise InvalidJob({"job_type": "must be lower-case words joined by dots"})
-    org_id = uuid_argument("org_id", org_id)
-    project_id = None if project_id is None else uuid_argument("project_id", project_id)
+    org_id = uuid_argument("org_id", org_id, read_named_id)
+    if project_id is not None:
+        project_id = uuid_argument("project_id", project_id, read_named_id)
     try:
         return scope_of(job_type, org_id, project_id) + stable_hash(*inputs)
     except (TypeError, ValueError) as exc:
@@ -374,10 +375,10 @@ def _shared_columns(
     queue = validation.queue(wanted, errors, queues)
     project_id = request.project_id
     frame: dict[str, Any] = {
-        "org_id": validation.uuid("org_id", request.org_id, errors),
+        "org_id": validation.named_id("org_id", request.org_id, errors),
         "project_id": None
         if project_id is None
-        else validation.uuid("project_id", project_id, errors),
+        else validation.named_id("project_id", project_id, errors),
         "job_type": handler.job_type,
         "category": handler.category.name,
         "actor_type": actor.type,

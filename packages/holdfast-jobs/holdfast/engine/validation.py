@@ -13,7 +13,7 @@ from holdfast.document import BadDocument, canonical
 from holdfast.engine.category import QUEUE
 from holdfast.engine.job import DEAD_LETTER_QUEUE, SYSTEM, Actor, Priority
 from holdfast.errors import InvalidArgument, SecretInPayload
-from holdfast.ids import read_uuid
+from holdfast.ids import read_named_id, read_uuid
 from holdfast.redact import harmless, redact
 from holdfast.secret import find_secret
 
@@ -54,6 +54,15 @@ def payload(value: object, limit: int, errors: dict[str, str]) -> str:
 def uuid(name: str, value: object, errors: dict[str, str]) -> str:
     try:
         return read_uuid(value)
+    except ValueError as exc:
+        errors[name] = str(exc)
+        return ""
+
+
+def named_id(name: str, value: object, errors: dict[str, str]) -> str:
+    """The id of a tenant or a project, given as a UUID or a name."""
+    try:
+        return read_named_id(value)
     except ValueError as exc:
         errors[name] = str(exc)
         return ""

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.clock import read_instant, write_instant
 from holdfast.errors import InvalidArgument
 from holdfast.feed.position import Position
-from holdfast.ids import read_uuid
+from holdfast.ids import read_named_id, read_uuid
 from holdfast.store import Row
 
 # The state that a job, a delivery or a dead letter has after an event.
@@ -177,9 +177,9 @@ def read_filter(
     home = None
     if org_id is not None:
         try:
-            home = read_uuid(org_id)
+            home = read_named_id(org_id)
         except ValueError:
-            errors["org_id"] = "must be a UUID"
+            errors["org_id"] = "must be a UUID or a name"
     wanted = list(subjects)
     if len(wanted) > MOST_SUBJECTS:
         errors["subject"] = f"must be at most {MOST_SUBJECTS} subjects"

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.arguments import instant
 from holdfast.clock import ms, read_instant, write_instant
-from holdfast.ids import read_uuid
+from holdfast.ids import read_named_id, read_uuid
 from holdfast.operate.dead_letter import CHECKLISTS, DeadLetterKind, DeadLetterState
 from holdfast.operate.refusal import InvalidAction
 from holdfast.secret import find_secret
@@ -136,7 +136,7 @@ class DeadLetterFilter:
         org_id = None
         if self.org_id is not None:
             try:
-                org_id = read_uuid(self.org_id)
+                org_id = read_named_id(self.org_id)
             except ValueError as exc:
                 errors["org_id"] = str(exc)
         if errors:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.clock import write_instant
-from holdfast.ids import read_uuid
+from holdfast.ids import read_named_id, read_uuid
 from holdfast.operate.refusal import InvalidAction
 from holdfast.outbox.delivery import State as State
 
@@ -60,7 +60,8 @@ class DeliveryFilter:
         for name in ("org_id", "job_id"):
             try:
                 if name in read:
-                    read[name] = read_uuid(read[name])
+                    read_one = read_named_id if name == "org_id" else read_uuid
+                    read[name] = read_one(read[name])
             except ValueError as exc:
                 bad[name] = str(exc)
         for name in ("since", "until"):

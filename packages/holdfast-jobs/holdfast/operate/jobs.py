@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Unpack
 
-from holdfast.arguments import anything, checked, each, instance, name, uuid, word
+from holdfast.arguments import anything, checked, each, instance, name, named_id, word
 from holdfast.clock import read_instant
 from holdfast.document import decode
 from holdfast.engine.audit import JOB_SQL
@@ -18,6 +19,7 @@ from holdfast.engine.job import Job, State
 from holdfast.engine.lookup import SQL as LOOKUP_SQL
 from holdfast.engine.request import JobRequest, Options
 from holdfast.errors import InvalidJob, JobNotFound
+from holdfast.ids import MalformedId, read_named_id
 from holdfast.operate.audit import AuditEvent
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.cancel import cancel_job
@@ -26,7 +28,7 @@ from holdfast.operate.cancel_all import CancelAllAnswer, cancel_matching
 from holdfast.operate.explain import explain_job
 from holdfast.operate.explanation import Explanation
 from holdfast.operate.locate import locate_job
-from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter, read_id
+from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter
 from holdfast.operate.refusal import InvalidAction
 from holdfast.operate.short_ids import JOBS
 from holdfast.store import Row, Statements, Tx
@@ -60,7 +62,7 @@ class JobFilter:
     def check(self) -> JobFilter:
         """Return the filter in stored form; raises InvalidAction with every bad field."""
         names = dict.fromkeys(("job_type", "queue", "error_class"), name)
-        checks = {"org_id": uuid, "state": word(State), **names}
+        checks = {"org_id": named_id, "state": word(State), **names}
         return read_filter(self, checks)
 
 
@@ -245,10 +247,10 @@ class Jobs:
                 {"options": ("actor and conn come from the operator context and cannot be passed")}
             )
         try:
-            tenant = self.context.org_id if org_id is None else read_id("org_id", org_id)
+            tenant = self.context.org_id if org_id is None else read_named_id(org_id)
             tenant = tenant or self.context.app.settings.default_org
-        except InvalidAction as exc:
-            raise InvalidJob(exc.fields) from None
+        except MalformedId as exc:
+            raise InvalidJob({"org_id": str(exc)}) from None
         if tenant is None:
             raise InvalidJob({"org_id": "must name the tenant of the job"})
         self.context.check(Action.ENQUEUE, org_id=tenant, subject="jobs")
@@ -261,6 +263,8 @@ class Jobs:
         The tenant of each is that of its request.
         """
         for org_id in sorted({str(request.org_id) for request in requests}):
+            with suppress(MalformedId):  # The enqueue refuses it.
+                org_id = read_named_id(org_id)
             self.context.check(Action.ENQUEUE, org_id=org_id, subject="jobs")
         own = [replace(request, actor=self.context.actor) for request in requests]
         return self.context.app.enqueue_many(job_type, own)

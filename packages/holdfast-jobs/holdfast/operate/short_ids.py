@@ -81,8 +81,18 @@ def _is_prefix(text: str) -> bool:
     )
 
 
+def names_of(context: OperatorContext, ids: Iterable[str | None]) -> dict[str, str]:
+    """Return the names of tenants and projects among *ids* that were given by name."""
+    rows = [{"id": one} for one in sorted({one for one in ids if one is not None})]
+    found = context.store.many(SQL.find_names, ids=rows) if rows else []
+    return {str(row["id"]): row["name"] for row in found}
+
+
 def short_ids(context: OperatorContext, space: IdSpace, ids: Iterable[str]) -> dict[str, str]:
-    """Return the shortest unique prefix of each of *ids*, with at least its timestamp."""
+    """Return the shortest unique prefix of each of *ids*, with at least its timestamp.
+
+    A tenant that was given by name has its name instead.
+    """
     listed = sorted(set(ids))
     if not listed:
         return {}
@@ -100,7 +110,8 @@ def short_ids(context: OperatorContext, space: IdSpace, ids: Iterable[str]) -> d
         for found in (one, other):
             if found in longest:
                 longest[found] = max(longest[found], needed)
-    return {found: found[:length] for found, length in longest.items()}
+    names = names_of(context, listed) if space is TENANTS else {}
+    return {found: found[:length] for found, length in longest.items()} | names
 
 
 def _shared(one: str, other: str) -> int:

@@ -32,6 +32,11 @@ SELECT ids.id,
         ORDER BY run.run_id LIMIT 1) AS above
 FROM {rows ids: id uuid};
 
+-- find_names :many — crosses tenants: the names that ids of tenants and projects were derived from
+SELECT known.id, known.name
+FROM {rows ids: id uuid}
+JOIN holdfast.id_name AS known ON known.id = ids.id;
+
 -- find_tenants :many — crosses tenants: the first two tenants with jobs in a range
 -- DISTINCT would read every job of a tenant.
 WITH first AS (

@@ -11,7 +11,8 @@ from typing import TypedDict, Unpack
 
 from holdfast.arguments import anything, checked, instance, text
 from holdfast.config import TenantSettings
-from holdfast.config.setting_type import UUID, error_message, is_valid, refuse
+from holdfast.errors import ConfigError
+from holdfast.ids import MalformedId, read_named_id
 from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import Page, check_limit, one_of, page_of, read_filter
@@ -125,7 +126,7 @@ class Tenants:
 
 def _tenant(org_id: object) -> str:
     """Return the id in its stored form; raises ConfigError."""
-    found = org_id.lower() if isinstance(org_id, str) else org_id
-    if not is_valid(UUID, found):
-        refuse("No tenant has such a rule", [error_message("org_id", found, UUID)])
-    return str(found)
+    try:
+        return read_named_id(org_id)
+    except MalformedId as exc:
+        raise ConfigError(f"No tenant has such a rule: org_id {exc}.") from None

@@ -16,7 +16,7 @@ from holdfast.clock import read_instant
 from holdfast.document import encode
 from holdfast.engine.audit import PLATFORM_ORG, record_action
 from holdfast.errors import NotFound
-from holdfast.ids import read_uuid
+from holdfast.ids import read_named_id, read_uuid
 from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import Page, check_limit, page_of, read_id
@@ -126,7 +126,7 @@ class OperatorWebhooks:
         except InvalidAction as exc:
             self.context.refuse(action, exc, org_id=tenant, subject="webhooks")
         secret, new_id = new_secret(), self.context.ids.new()
-        row = {"org_id": read_uuid(home), "id": new_id, "secret": secret, **made}
+        row = {"org_id": read_named_id(home), "id": new_id, "secret": secret, **made}
         row["created_by"] = f"{self.context.actor.type}:{self.context.actor.id}"
         most = self._settings.max_endpoints
 

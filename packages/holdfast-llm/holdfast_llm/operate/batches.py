@@ -16,7 +16,7 @@ from holdfast.arguments import anything, checked, instance, text
 from holdfast.clock import read_instant
 from holdfast.engine import audit
 from holdfast.errors import Conflict
-from holdfast.ids import read_uuid
+from holdfast.ids import read_named_id, read_uuid
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.dead_letter_input import read_texts
 from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter
@@ -445,9 +445,9 @@ def _checked(where: AnswerFilter) -> AnswerFilter:
         if value is None:
             continue
         try:
-            found[name] = read_uuid(value)
-        except ValueError:
-            raise InvalidAction({name: "must be a UUID"}) from None
+            found[name] = read_named_id(value) if name == "org_id" else read_uuid(value)
+        except ValueError as exc:
+            raise InvalidAction({name: str(exc)}) from None
     return replace(where, **found)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from holdfast.arguments import checked, each, instance, uuid, word
+from holdfast.arguments import checked, each, instance, named_id, word
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import read_filter
 from holdfast.operate.refusal import InvalidAction
@@ -33,7 +33,7 @@ class CostFilter:
 
     def check(self) -> CostFilter:
         """The filter in stored form. Raises InvalidAction with every invalid field."""
-        checks = {"by": _read_by, "since": _read_day, "until": _read_day, "org_id": uuid}
+        checks = {"by": _read_by, "since": _read_day, "until": _read_day, "org_id": named_id}
         return read_filter(self, checks)
 
 

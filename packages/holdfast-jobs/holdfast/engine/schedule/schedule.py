@@ -22,7 +22,7 @@ from holdfast.engine.job import Actor, ActorType
 from holdfast.engine.request import JobRequest
 from holdfast.engine.validation import FARTHEST
 from holdfast.errors import ConfigError, InvalidSchedule
-from holdfast.ids import read_uuid
+from holdfast.ids import read_named_id
 from holdfast.store import Row
 
 
@@ -209,7 +209,7 @@ def _target(options: ScheduleOptions, errors: dict[str, str]) -> dict[str, Any]:
         if value is None and name == "project_id":
             continue
         try:
-            target[name] = read_uuid(value)
+            target[name] = read_named_id(value)
         except ValueError as exc:
             errors[name] = str(exc)
     payload = options.get("payload") or {}

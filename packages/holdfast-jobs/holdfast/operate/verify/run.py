@@ -16,7 +16,7 @@ from holdfast.actor import Role
 from holdfast.clock import read_instant
 from holdfast.errors import ConfigError, Forbidden, NotFound
 from holdfast.extension import components_of
-from holdfast.ids import read_uuid
+from holdfast.ids import read_named_id
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.verify import CHECKS
 from holdfast.operate.verify.check import Check, VerifyContext, Violation, join
@@ -85,7 +85,7 @@ def verify(
     An operator may verify one tenant, an admin also all. At most *shown* violations of each check
     are kept; all are counted. *canaries* must not be found anywhere (I31).
     """
-    tenant = context.org_id if org_id is None else read_uuid(org_id)
+    tenant = context.org_id if org_id is None else read_named_id(org_id)
     context.check(Action.VERIFY, org_id=tenant, subject=SUBJECT)
     if tenant is None and context.role is not Role.ADMIN:
         error = Forbidden("Only an admin verifies every tenant. Name the one to verify: --org.")

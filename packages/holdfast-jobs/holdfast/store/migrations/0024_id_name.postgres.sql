@@ -1,0 +1,1 @@
+GRANT SELECT, INSERT ON holdfast.id_name TO holdfast_engine;
