@@ -21,6 +21,11 @@ class Host:
 
     url: str
     port: int
+    name: str = "127.0.0.1"
+
+    @property
+    def is_tls(self) -> bool:
+        return self.url.startswith("https:")
 
 
 def closed_port() -> int:
@@ -38,7 +43,13 @@ def _answer(connection: socket.socket, fault: str, headers: str) -> None:
     if fault == "tls_breaks":
         connection.recv(10)
         return
-    connection.recv(65_536)
+    if fault in ("reset", "closed"):
+        # The client of a protocol in which the server speaks first sends nothing.
+        connection.settimeout(0.1)
+        with suppress(TimeoutError):
+            connection.recv(65_536)
+    else:
+        connection.recv(65_536)
     if fault == "reset":
         _reset(connection)
     elif fault == "cut":
@@ -54,6 +65,9 @@ def _answer(connection: socket.socket, fault: str, headers: str) -> None:
 @contextmanager
 def host(fault: str, headers: str = "") -> Iterator[Host]:
     """A host with this fault. Connections to a host that hangs are never accepted."""
+    if fault == "dns":
+        yield Host("http://nowhere.invalid:9", 9, "nowhere.invalid")
+        return
     if fault == "refused":
         port = closed_port()
         yield Host(f"http://127.0.0.1:{port}", port)

@@ -51,7 +51,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 BAD_FIELDS: list[tuple[str, Any]] = [
     ("org_id", None),
-    ("org_id", "not-a-uuid"),
+    ("org_id", "not a uuid"),
     ("org_id", 7),
     ("org_id", "0198c0de-0000-7000-8000-00000000000g"),
     ("project_id", "x"),

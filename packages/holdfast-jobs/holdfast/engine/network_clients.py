@@ -51,7 +51,7 @@ _NETWORK = (
     *(name for package in ("httpx", "httpx2") for name in _named(package, _HTTPX)),
     *_named("mistralai", "NoResponseError"),
     *_named("openai", "APIConnectionError"),
-    *_named("redis", "ConnectionError TimeoutError"),
+    *_named("redis", "ConnectionError InvalidResponse TimeoutError"),
     *_named("requests", "ChunkedEncodingError ConnectionError Timeout"),
     *_named("smtplib", "SMTPConnectError SMTPServerDisconnected"),
     *_named("socket", "gaierror herror"),

@@ -150,10 +150,18 @@ def _of_link(link: BaseException) -> Failure | None:
         return _of_mail(link)
     if packages & clients.MODEL_SDKS and (found := _of_model(link)) is not None:
         return found
+    if _is_unreadable(link):
+        return _make(NetworkTimeout, link)
     status = _status_of(link, is_client=bool(packages & clients.HTTP_CLIENTS))
     if status is not None:
         return _make(failure_of_status(status), link, status)
     return _of_class(link) or _of_system(link)
+
+
+def _is_unreadable(link: BaseException) -> bool:
+    """Whether aiohttp could not read a response, for which it reports the status 400."""
+    kinds = type(link.__cause__).__mro__
+    return any((_package(one), one.__name__) == ("aiohttp", "HttpProcessingError") for one in kinds)
 
 
 def _make(
