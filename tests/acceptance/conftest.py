@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.acceptance import processes
+from tests.packaging.conftest import environment as environment
+from tests.packaging.conftest import wheels as wheels
 
 
 @pytest.fixture(autouse=True)

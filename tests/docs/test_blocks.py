@@ -26,7 +26,10 @@ NOT_EXECUTED = {
 EXAMPLES = {f"docs/{name}.md" for name in ("adding-a-channel", "adding-a-provider", "extensions")}
 
 # Executed with the built wheels, every command in a process, by tests/packaging/test_newcomer.py.
-NEWCOMER = {f"docs/{name}.md" for name in ("start/quickstart", "guides/fastapi", "guides/django")}
+NEWCOMER = {
+    f"docs/{name}.md"
+    for name in ("start/quickstart", "start/tutorial", "guides/fastapi", "guides/django")
+}
 
 # Pages from before the site. The list may only get shorter.
 BEFORE = ["conformance"]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from sqlalchemy import event
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from holdfast.declared_job import DeclaredJob
 from holdfast.engine.enqueue import Enqueued
+
+if TYPE_CHECKING:
+    # Needs greenlet, which SQLAlchemy installs only with its extra asyncio.
+    from sqlalchemy.ext.asyncio import AsyncSession
 
 P = ParamSpec("P")
 R = TypeVar("R")
