@@ -118,9 +118,13 @@ def test_a_schedule_has_a_plain_name(name: str) -> None:
 
 
 @pytest.mark.req("T-01")
-def test_only_maintenance_and_notifications_may_be_scheduled(hf: Holdfast) -> None:
+@pytest.mark.parametrize("category", ["planning", "export", "audit_enrichment"])
+def test_of_the_categories_only_maintenance_and_notifications_may_be_scheduled(
+    hf: Holdfast, category: str
+) -> None:
+    hf.job("plan.make", category=category)(lambda job, payload: payload)
     with pytest.raises(InvalidSchedule, match="neither maintenance nor a notification"):
-        hf.schedule("shipping", cron="0 3 * * *", job_type="order.ship", org_id=ORG)
+        hf.schedule("planning", cron="0 3 * * *", job_type="plan.make", org_id=ORG)
 
     hf.schedule("cleaning", cron="0 3 * * *", job_type="db.cleanup", org_id=ORG)
     hf.schedule("mailing", cron="0 8 * * MON", job_type="mail.digest", org_id=ORG)
@@ -132,10 +136,10 @@ def test_a_schedule_that_comes_before_its_handler_is_checked_when_the_dispatcher
     url: str, clock: FakeClock
 ) -> None:
     with make_holdfast(url, clock) as hf:
-        hf.schedule("shipping", cron="0 3 * * *", job_type="order.ship", org_id=ORG)
+        hf.schedule("planning", cron="0 3 * * *", job_type="plan.make", org_id=ORG)
         with pytest.raises(InvalidSchedule, match="is not registered here"):
             sync_schedules(hf)
-        hf.job("order.ship")(lambda job, payload: payload)
+        hf.job("plan.make", category="planning")(lambda job, payload: payload)
         with pytest.raises(InvalidSchedule, match="neither maintenance nor a notification"):
             sync_schedules(hf)
 
@@ -277,6 +281,7 @@ def test_what_an_operator_changed_stays_until_it_is_reset(hf: Holdfast, clock: F
 
 
 def test_a_change_is_checked_as_a_whole_and_nothing_is_half_changed(hf: Holdfast) -> None:
+    hf.job("plan.make", category="planning")(lambda job, payload: payload)
     hf.schedule("nightly", **nightly())
     sync_schedules(hf)
     before = row_of(hf.store)
@@ -284,7 +289,7 @@ def test_a_change_is_checked_as_a_whole_and_nothing_is_half_changed(hf: Holdfast
     for changes, bad in [
         ({"cron": "0 0 31 2 *"}, "cron"),
         ({"zone": "Mars/Olympus", "catch_up": "all"}, "zone"),
-        ({"job_type": "order.ship"}, "job_type"),
+        ({"job_type": "plan.make"}, "job_type"),
         ({"payload": {"token": "ghp_" + "a" * 36}}, "payload"),
         ({"run": "nightly_run"}, "job_type"),
     ]:

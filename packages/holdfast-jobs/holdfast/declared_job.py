@@ -17,7 +17,6 @@ from typing import (
     overload,
 )
 
-from holdfast.engine.category import CategoryRules
 from holdfast.engine.context import Context
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.payload_reader import Signature
@@ -134,41 +133,29 @@ class DeclaredJob(Generic[C, P, V, R]):
         starts_at: datetime | None = None,
         catch_up: MisfirePolicy | str = MisfirePolicy.ONE,
         arguments: Mapping[str, Any] | None = None,
-        tenants: Iterable[str] | None = None,
+        tenants: str | Iterable[str] | Callable[[], Iterable[str]] | None = None,
     ) -> None:
         """Declare a schedule that enqueues this job with *arguments*.
 
         The name is by default that of the job type, with dashes for dots. The tenant is that of
-        :meth:`configure`, or the default tenant. With *tenants*, each of them has a schedule of its
-        own, whose name ends with the id of the tenant. Jobs of the categories planning, export and
-        audit enrichment cannot be scheduled.
+        :meth:`configure`, or the default tenant. With *tenants*, each of them gets a job at every
+        tick: a list, a function that returns one at the tick, or ``"all"`` for every tenant that
+        has jobs or rules. Jobs of the categories planning, export and audit enrichment cannot be
+        scheduled.
         """
         hf, default = self.holdfast, self.job_type.replace(".", "-").replace("_", "-")
-        if hf.registry.get(self.job_type).category.rules is CategoryRules.GENERAL:
-            hf.registry.recurring.add(self.job_type)
-        if tenants is not None:
-            for org_id in tenants:
-                self.configure(org_id=org_id).schedule(
-                    f"{name or default}-{org_id}",
-                    cron=cron,
-                    every=every,
-                    zone=zone,
-                    starts_at=starts_at,
-                    catch_up=catch_up,
-                    arguments=arguments,
-                )
-            return
-        payload = self.signature.collect((), arguments or {})
-        self.signature.check(payload)
         options: ScheduleOptions = {
             "zone": zone,
             "starts_at": starts_at,
             "catch_up": catch_up,
             "job_type": self.job_type,
-            "payload": payload,
-            "org_id": self.options.get("org_id") or hf.settings.default_org,
+            "payload": self.signature.document((), arguments or {}),
             "project_id": self.options.get("project_id"),
         }
+        if tenants is None:
+            options["org_id"] = self.options.get("org_id") or hf.settings.default_org
+        else:
+            options["tenants"] = tenants
         if cron is not None:
             options["cron"] = cron
         if every is not None:

@@ -59,6 +59,11 @@ def rhythm_options(function: F) -> F:
             click.option("--job-type", help="Job type to enqueue: maintenance or a notification."),
             click.option("--payload", help="Payload, a JSON object; - reads standard input."),
             click.option("--org", "org_id", help="Tenant of the job (UUID or name)."),
+            click.option(
+                "--tenants",
+                type=click.Choice(["all"]),
+                help="One job for every tenant that has jobs or rules, instead of --org.",
+            ),
             click.option("--project", "project_id", help="Project of the job (UUID or name)."),
             click.option("--run", help="Bounded run to start, as declared in the settings."),
         )
@@ -156,7 +161,7 @@ def next_ticks(ctx: click.Context, name: str, count: int, as_json: bool) -> None
 def add(ctx: click.Context, /, name: str, actor: str, **given: Any) -> None:
     """Add a schedule.
 
-    It needs --cron or --every, and either --job-type with --org, or --run.
+    It needs --cron or --every, and either --job-type with --org or --tenants, or --run.
     """
     with app_of(ctx, required=False, creates=True) as hf:
         options = _options(name, given)

@@ -187,6 +187,8 @@ class ScheduleSettings(Section):
     """Payload of the job."""
     org_id: str | None = setting(None, UUID)
     """Tenant of the job."""
+    tenants: str | None = setting(None, one_of(("all",)))
+    """`all` instead of `org_id`: one job for every tenant that has jobs or rules."""
     run: str | None = setting(None, PLAIN_NAME)
     """Bounded run to start."""
 
@@ -199,8 +201,10 @@ class ScheduleSettings(Section):
             problems.append("zone is for a cron: an interval is the same length everywhere")
         if (self.job_type is None) == (self.run is None):
             problems.append("it needs either job_type or run")
-        if (self.job_type is None) != (self.org_id is None):
+        if (self.job_type is None) != (self.org_id is None and self.tenants is None):
             problems.append("job_type and org_id go together: a job belongs to a tenant")
+        if self.org_id is not None and self.tenants is not None:
+            problems.append("it needs either org_id or tenants")
         if self.run is not None and self.payload:
             problems.append("a run has no payload")
         refuse("Invalid ScheduleSettings", problems)

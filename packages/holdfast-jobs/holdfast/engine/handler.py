@@ -153,8 +153,6 @@ class Registry:
     # Maintenance steps of extensions (engine/worker/housekeeping.py).
     chores: list[Any] = field(default_factory=list)
     backoff_seconds: Sequence[int] = BUILT_IN_PROFILES["example"].retry_backoff_seconds
-    # Job types of general categories that their own handle has scheduled.
-    recurring: set[str] = field(default_factory=set)
     # The application's rule for exceptions of every handler.
     classify_error: Classifier | None = None
     # Raised by every declaration, so that new declarations can be distinguished from stored ones.

@@ -16,8 +16,10 @@ from holdfast.clock import Clock, read_instant
 from holdfast.config import Settings
 from holdfast.cron import read_zone, write_every
 from holdfast.engine.audit import record_action
-from holdfast.engine.enqueue import Enqueued, insert_steps
+from holdfast.engine.enqueue import Enqueued, insert_in
+from holdfast.engine.request import InsertRows
 from holdfast.engine.schedule import rows
+from holdfast.engine.schedule.fan_out import TenantLists
 from holdfast.engine.schedule.rows import ScheduleRow
 from holdfast.engine.schedule.schedule import (
     Declared,
@@ -33,7 +35,6 @@ from holdfast.operate.page import Page, check_limit, one_of, page_of, read_filte
 from holdfast.operate.refusal import InvalidAction
 from holdfast.operate.runs import OperatorRuns
 from holdfast.store import Tx
-from holdfast.store.caller_connection import run as run_steps
 
 __all__ = ["MisfirePolicy", "ScheduleFilter", "ScheduleView", "Schedules", "check_declared"]
 
@@ -255,30 +256,38 @@ class Schedules:
         if schedule.run_name is not None:
             run = OperatorRuns(self.context).start(schedule.run_name, reason=reason)
             return Fired(name, run_id=run.run_id)
-        return Fired(name, job_id=self._enqueue(schedule, reason).id)
+        return Fired(name, job_id=self._enqueue(schedule, reason))
 
-    def _enqueue(self, schedule: Schedule, reason: str) -> Enqueued:
-        """Enqueue the job of a schedule in one transaction with its audit event."""
+    def _enqueue(self, schedule: Schedule, reason: str) -> str:
+        """Enqueue the jobs of a schedule in one transaction with its audit event.
+
+        Returns the id of the first job; of several tenants each gets one.
+        """
         app, actor = self.context.app, self.context.actor
-        try:
-            batch = rows.job_of(app, schedule, app.clock.now())
-        except InvalidJob as exc:
-            raise InvalidSchedule(schedule.name, exc.fields) from exc
+        listed = [schedule.name] if schedule.tenants == "declared" else []
+        lists = TenantLists(app.schedules.by_name, listed)
 
-        def work(tx: Tx) -> Enqueued:
-            (job,) = run_steps(tx, insert_steps(batch))
-            if not job.created:
+        def work(tx: Tx) -> tuple[InsertRows, list[Enqueued]]:
+            tenants = lists.of(tx, schedule)
+            if not tenants:
+                raise Conflict(f"Schedule {schedule.name!r} has no tenant to enqueue for.")
+            try:
+                batch = rows.jobs_of(app, schedule, app.clock.now(), tenants)
+            except InvalidJob as exc:
+                raise InvalidSchedule(schedule.name, exc.fields) from exc
+            jobs = insert_in(tx, batch)
+            if not any(job.created for job in jobs):
                 raise Conflict(
                     f"Schedule {schedule.name!r} was fired concurrently. Nothing was done."
                 )
-            detail: Mapping[str, Any] = {"reason": reason, "job_id": job.id}
+            detail: Mapping[str, Any] = {"reason": reason, "job_id": jobs[0].id}
             subject = f"schedule:{schedule.name}"
             record_action(tx, actor, subject=subject, name="schedule.triggered", detail=detail)
-            return job
+            return batch, jobs
 
-        job = app.store.write(work)
-        app.announce([batch], [job], is_committed=True)
-        return job
+        batch, jobs = app.store.write(work)
+        app.announce([batch], jobs, is_committed=True)
+        return jobs[0].id
 
     def _find(self, name: str) -> ScheduleRow:
         self.context.check(Action.LOOK, org_id=None, subject=f"schedule:{name}")

@@ -10,24 +10,23 @@ dies is not repeated.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
 from holdfast.clock import read_instant
 from holdfast.cron import BadTiming
-from holdfast.engine import enqueue
 from holdfast.engine.bounded_run import BoundedRun, pending_of
-from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.maintenance import maintain
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.request import InsertRows
 from holdfast.engine.run_log import RunOutcome, RunReport
 from holdfast.engine.runs import check_run
+from holdfast.engine.schedule.fan_out import NO_LISTS, TenantLists
 from holdfast.engine.schedule.idle_runs import PerformedElsewhere, record_skipped, trigger_of
 from holdfast.engine.schedule.misfire import TICK_LIMIT, Due
-from holdfast.engine.schedule.rows import SQL, Scheduling, job_of
+from holdfast.engine.schedule.rows import SQL, Scheduling, jobs_of
 from holdfast.engine.schedule.tick import (
     Tick,
     TickOutcome,
@@ -38,43 +37,14 @@ from holdfast.engine.schedule.tick import (
     move_schedules,
     take_ticks,
 )
+from holdfast.engine.schedule.tick_jobs import Written, write_jobs
 from holdfast.errors import HoldfastError, InvalidJob, InvalidSchedule, QueueFull, StoreError
-from holdfast.event import About, Event, JobEnqueued, ScheduleFired, WorkerChanged
+from holdfast.event import Event, ScheduleFired, WorkerChanged
 from holdfast.store import Row, Tx
-from holdfast.store.caller_connection import run as run_steps
 
 EVERY_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0
 SCHEDULE_LIMIT = 100
-# No two ticks share columns, and SQLite joins jobs with their shared columns row by row: a pass of
-# 1,000 ticks takes 6.3 s with one statement for their jobs, 1.6 s with ten.
-CHUNK = 100
-
-
-@dataclass(slots=True)
-class _Written:
-    """What one transaction wrote, with the events to emit after its commit."""
-
-    ticks: list[Tick] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    queues: Sequence[str] = ()
-    more: bool = False
-
-    def skip(self, ticks: Iterable[Tick]) -> None:
-        """Record the ticks that fired nothing."""
-        for tick in ticks:
-            if tick.outcome in (TickOutcome.MISSED, TickOutcome.HELD):
-                self.ticks.append(tick)
-                self.events.append(tick.skipped)
-
-    @property
-    def counts(self) -> PassCounts:
-        counted = (TickOutcome.ENQUEUED, TickOutcome.MISSED, TickOutcome.HELD)
-        counts = PassCounts(more=self.more)
-        for tick in self.ticks:
-            if tick.outcome in counted:
-                counts.done[tick.outcome.value] += tick.ticks
-        return counts
 
 
 class Dispatcher:
@@ -161,7 +131,8 @@ class Dispatcher:
         performable, _ = self._split_runs()
         runs = {row["run_name"] for row in rows} & set(performable)
         others = [row for row in rows if row["run_name"] not in runs]
-        return _Targets(bool(others), tuple(sorted(runs)))
+        listed = sorted({row["listed_by"] for row in rows} - {None})
+        return _Targets(bool(others), tuple(sorted(runs)), tuple(listed))
 
     def _run_all(self, targets: _Targets) -> PassCounts:
         """Perform the due runs one after the other.
@@ -208,14 +179,14 @@ class Dispatcher:
                 )
             except PerformedElsewhere:
                 return None
-            written = _Written(events=skipped.events)
+            written = Written(events=skipped.events)
             written.skip(skipped.ticks)
             total.more = False
             total += self._emit(written) + PassCounts.counting(skipped=skipped.runs)
             total.more = skipped.more
         return total
 
-    def _emit(self, written: _Written) -> PassCounts:
+    def _emit(self, written: Written) -> PassCounts:
         if written.queues:
             self.app.store.announce(written.queues)
         for event in written.events:
@@ -255,8 +226,10 @@ class Dispatcher:
         if not targets.jobs:
             return PassCounts()
         store = self.app.store
+        # Read here, because the application's code does not run inside a transaction.
+        lists = TenantLists(self.app.schedules.by_name, targets.listed)
         try:
-            return self._emit(store.write(self._write_jobs))
+            return self._emit(store.write(partial(self._write_jobs, lists=lists)))
         except QueueFull:
             pass
         # A full queue of one tenant must not block the schedules of others.
@@ -265,7 +238,7 @@ class Dispatcher:
         total = PassCounts()
         for row in rows:
             try:
-                written = store.write(partial(self._write_jobs, name=row["name"]))
+                written = store.write(partial(self._write_jobs, lists=lists, name=row["name"]))
             except QueueFull as exc:
                 written = store.write(partial(self._hold, name=row["name"], reason=str(exc)))
             total += self._emit(written)
@@ -273,9 +246,11 @@ class Dispatcher:
             total, more=total.more or (bool(total["enqueued"]) and len(rows) == SCHEDULE_LIMIT)
         )
 
-    def _write_jobs(self, tx: Tx, name: str | None = None) -> _Written:
+    def _write_jobs(
+        self, tx: Tx, name: str | None = None, lists: TenantLists = NO_LISTS
+    ) -> Written:
         """Fire due ticks of every schedule, or one tick of the schedule *name*."""
-        types, written = self.app.registry.handlers, _Written()
+        types, written = self.app.registry.handlers, Written()
         written.skip(hold_unknown(tx, list(types), *self._split_runs()))
         rows = self._find_due(tx, types=types, name=name)
         if not rows:
@@ -287,7 +262,14 @@ class Dispatcher:
         for row in rows:
             try:
                 due = decide_row(row, limit=share)
-                jobs = {(row["name"], at): job_of(self.app, due.schedule, at) for at in due.fires}
+                if not lists.has(due.schedule):
+                    # It became due since the lists were read; the next pass fires it.
+                    continue
+                tenants = lists.of(tx, due.schedule)
+                jobs = {
+                    (row["name"], at): jobs_of(self.app, due.schedule, at, tenants)
+                    for at in due.fires
+                }
             except (BadTiming, InvalidSchedule, InvalidJob) as exc:
                 held.append(held_tick(row, str(exc)))
                 continue
@@ -296,36 +278,16 @@ class Dispatcher:
         ours = take_ticks(tx, found, held)
         written.skip(ours)
         fired = {tick: batches[tick.key] for tick in ours if tick.outcome is TickOutcome.TAKEN}
-        self._write_batches(tx, fired, written)
+        write_jobs(self.app, tx, fired, written, one_by_one=name is not None)
         move_schedules(tx, found)
         now = read_instant(rows[0]["now"])
         behind = any(due.next_fire_at <= now for due in found)
         written.more = behind or (bool(found) and len(rows) == SCHEDULE_LIMIT)
         return written
 
-    def _write_batches(self, tx: Tx, fired: Mapping[Tick, InsertRows], written: _Written) -> None:
-        if not fired:
-            return
-        batches = list(fired.values())
-        if self.app.tracing is not None:
-            for batch in batches:
-                batch.shared[0]["traceparent"] = self.app.tracing.begin(batch)
-        chunks = [_merge(batches[at : at + CHUNK]) for at in range(0, len(batches), CHUNK)]
-        jobs = [job for chunk in chunks for job in run_steps(tx, enqueue.insert_steps(chunk))]
-        ticks = []
-        for (tick, batch), job in zip(fired.items(), jobs, strict=True):
-            ticks.append(replace(tick, outcome=TickOutcome.ENQUEUED, job_id=job.id))
-            told = ScheduleFired(*tick.key, f"job {job.job_type}", job_id=job.id)
-            written.events.append(told)
-            if job.created:
-                written.events.append(_enqueued(batch, job))
-        end_ticks(tx, ticks)
-        written.ticks += ticks
-        written.queues = sorted({queue for chunk in chunks for queue in chunk.queues})
-
-    def _hold(self, tx: Tx, name: str, reason: str) -> _Written:
+    def _hold(self, tx: Tx, name: str, reason: str) -> Written:
         """Hold the first due tick of a schedule that cannot be fired yet."""
-        written = _Written()
+        written = Written()
         rows = self._find_due(tx, types=self.app.registry.handlers, name=name)
         written.skip(take_ticks(tx, [], [held_tick(row, reason) for row in rows]))
         return written
@@ -402,13 +364,15 @@ class _Targets:
 
     jobs: bool = False
     runs: tuple[str, ...] = ()
+    # Due schedules whose application lists their tenants.
+    listed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _TakenRun:
     """The run schedule that a transaction advanced, and its ticks to perform."""
 
-    written: _Written = field(default_factory=_Written)
+    written: Written = field(default_factory=Written)
     due: Due | None = None
     ticks: Sequence[Tick] = ()
 
@@ -416,25 +380,3 @@ class _TakenRun:
 def dispatch_once(app: Scheduling) -> PassCounts:
     """Fire what is due, in one bounded pass. Safe to call concurrently."""
     return Dispatcher(app).run_once()
-
-
-def _merge(batches: Iterable[InsertRows]) -> InsertRows:
-    """Merge batches of one job each, so that they need one statement."""
-    whole = InsertRows()
-    for number, batch in enumerate(batches):
-        whole.shared.append({**batch.shared[0], "frame": number})
-        whole.jobs.append({**batch.jobs[0], "frame": number})
-    return whole
-
-
-def _enqueued(batch: InsertRows, job: Enqueued) -> JobEnqueued:
-    frame = batch.shared[0]
-    about = About(
-        job.id,
-        job.job_type,
-        job.org_id,
-        frame["project_id"],
-        frame["request_id"],
-        frame["correlation_id"],
-    )
-    return JobEnqueued(about, frame["queue"])

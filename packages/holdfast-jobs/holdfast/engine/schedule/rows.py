@@ -56,21 +56,24 @@ def check_schedule(app: Scheduling, schedule: Schedule) -> None:
             raise InvalidSchedule(schedule.name, {"run": says})
         return
     try:
-        job_of(app, schedule, app.clock.now())
+        jobs_of(app, schedule, app.clock.now(), [schedule.org_id])
     except InvalidJob as exc:
         raise InvalidSchedule(schedule.name, exc.fields) from exc
 
 
-def job_of(app: Scheduling, schedule: Schedule, fire_at: datetime) -> InsertRows:
-    """The job of one tick. Raises InvalidSchedule or InvalidJob.
+def jobs_of(
+    app: Scheduling, schedule: Schedule, fire_at: datetime, tenants: Sequence[str]
+) -> InsertRows:
+    """The jobs of one tick, one for each tenant. Raises InvalidSchedule or InvalidJob.
 
-    Its age is that of its tick, so a late tick is not rejected.
+    Their age is that of the tick, so a late tick is not rejected.
     """
     handler = handler_of(schedule, app.registry)
+    items = [(schedule.payload, schedule.request(fire_at, handler, org_id)) for org_id in tenants]
     return prepare(
         handler,
-        with_keys(handler, [(schedule.payload, schedule.request(fire_at, handler))]),
-        ids=app.ids.take(1),
+        with_keys(handler, items),
+        ids=app.ids.take(len(items)),
         now=fire_at,
         payload_limit=app.settings.payload_limit_bytes,
         known={},
@@ -153,6 +156,7 @@ def _audit(tx: Tx, actor: Actor, name: str, schedule: Schedule, **detail: Any) -
 
 def add_schedule(app: Scheduling, schedule: Schedule, *, actor: Actor, reason: str = "") -> None:
     """Add a schedule as an operator. Raises Conflict if the name is taken."""
+    _check_listed(app, schedule)
     check_schedule(app, schedule)
 
     def work(tx: Tx) -> None:
@@ -174,6 +178,7 @@ def set_schedule(
         now = read_instant(row["now"])
         changed = make_schedule(name, _merged(Schedule.from_row(row), changes), now=now)
         if set(changes) & _TARGET:
+            _check_listed(app, changed)
             check_schedule(app, changed)
         _set(tx, [_plan(changed, "operator", now, row)])
         _audit(tx, actor, "schedule.changed", changed, **_why(reason))
@@ -182,8 +187,15 @@ def set_schedule(
     return app.store.write(work)
 
 
+def _check_listed(app: Scheduling, schedule: Schedule) -> None:
+    """Raise InvalidSchedule for a list of tenants that no code declares: lists are not stored."""
+    if schedule.tenants == "declared" and schedule.name not in app.schedules.by_name:
+        says = 'a list of tenants is declared in code: hf.schedule(…, tenants=…); here say "all"'
+        raise InvalidSchedule(schedule.name, {"tenants": says})
+
+
 # The options whose validation needs the application's handlers and runs.
-_TARGET = {"job_type", "payload", "org_id", "project_id", "run"}
+_TARGET = {"job_type", "payload", "org_id", "tenants", "project_id", "run"}
 
 
 def _merged(schedule: Schedule, changes: ScheduleOptions) -> ScheduleOptions:
@@ -197,10 +209,16 @@ def _merged(schedule: Schedule, changes: ScheduleOptions) -> ScheduleOptions:
         "catch_up": schedule.catch_up,
         "job_type": schedule.job_type,
         "payload": schedule.payload,
-        "org_id": None if schedule.job_type is None else schedule.org_id,
+        "org_id": None if schedule.job_type is None or schedule.tenants else schedule.org_id,
+        # The list itself is declared in code and not stored.
+        "tenants": (lambda: ()) if schedule.tenants == "declared" else schedule.tenants,
         "project_id": schedule.project_id,
         "run": schedule.run_name,
     }
+    if changes.get("org_id") is not None:
+        merged["tenants"] = None
+    if changes.get("tenants") is not None:
+        merged["org_id"] = None
     if changes.get("cron") is not None:
         merged["every"] = None
     if changes.get("every") is not None:

@@ -1,11 +1,11 @@
-"""A schedule: a job of a tenant or a bounded run, by cron or by interval.
+"""A schedule: a job of a tenant, of several tenants, or a bounded run, by cron or by interval.
 
-Only maintenance and notification jobs may be scheduled.
+Maintenance and notification jobs, and jobs of general categories, may be scheduled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,9 +17,11 @@ from holdfast.config.setting_type import NAME
 from holdfast.cron import BadTiming, Timetable, parse_cron, read_every, read_zone
 from holdfast.document import BadDocument, canonical, decode
 from holdfast.engine.audit import PLATFORM_ORG
+from holdfast.engine.category import CategoryRules
 from holdfast.engine.handler import JOB_TYPE, Handler, Registry
 from holdfast.engine.job import Actor, ActorType
 from holdfast.engine.request import JobRequest
+from holdfast.engine.schedule.tenants import Listing, read_option
 from holdfast.engine.validation import FARTHEST
 from holdfast.errors import ConfigError, InvalidSchedule
 from holdfast.ids import read_named_id
@@ -45,13 +47,18 @@ class ScheduleOptions(TypedDict, total=False):
     job_type: str | None
     payload: Mapping[str, Any] | None
     org_id: str | None
+    tenants: str | Iterable[str] | Callable[[], Iterable[str]] | None
     project_id: str | None
     run: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A timetable and its target. A run belongs to the platform tenant."""
+    """A timetable and its target.
+
+    A run belongs to the platform tenant, and so does a schedule of several *tenants*: ``all``, or
+    ``declared`` if *list_tenants* of the application returns them.
+    """
 
     name: str
     timetable: Timetable
@@ -61,11 +68,16 @@ class Schedule:
     job_type: str | None = None
     payload: Mapping[str, Any] = field(default_factory=dict)
     run_name: str | None = None
+    tenants: str | None = None
+    list_tenants: Listing | None = field(default=None, compare=False, repr=False)
 
     @property
     def target(self) -> str:
         """The job type or run that it starts, as text."""
-        return f"job {self.job_type}" if self.job_type is not None else f"run {self.run_name}"
+        if self.job_type is None:
+            return f"run {self.run_name}"
+        several = {None: "", "all": " for all tenants"}.get(self.tenants, " for listed tenants")
+        return f"job {self.job_type}{several}"
 
     @classmethod
     def from_row(cls, row: Row) -> Schedule:
@@ -85,6 +97,7 @@ class Schedule:
             row["job_type"],
             {} if row["payload"] is None else decode(row["payload"]),
             row["run_name"],
+            row["tenants"],
         )
 
     def row(self) -> dict[str, Any]:
@@ -103,17 +116,18 @@ class Schedule:
             "zone": timetable.zone,
             "starts_at": None if starts_at is None else write_instant(starts_at),
             "catch_up": self.catch_up,
+            "tenants": self.tenants,
         }
 
-    def request(self, fire_at: datetime, handler: Handler) -> JobRequest:
-        """The request for the job of one tick. Its key makes the job unique.
+    def request(self, fire_at: datetime, handler: Handler, org_id: str) -> JobRequest:
+        """The request for the job of one tick and tenant. Its key makes the job unique.
 
         A recurring job of the application's own is enqueued like any other at the tick.
         """
         tick = f"schedule:{self.name}:{write_instant(fire_at)}"
         return JobRequest(
             payload=self.payload,
-            org_id=self.org_id,
+            org_id=org_id,
             project_id=self.project_id,
             actor=Actor(ActorType.SYSTEM, f"schedule:{self.name}"),
             idempotency_key=tick,
@@ -197,16 +211,21 @@ def _target(options: ScheduleOptions, errors: dict[str, str]) -> dict[str, Any]:
     if run is not None:
         if not isinstance(run, str) or not NAME.fullmatch(run):
             errors["run"] = "must be the name of a run"
-        for name in ("payload", "org_id", "project_id"):
+        for name in ("payload", "org_id", "project_id", "tenants"):
             if options.get(name):
                 errors[name] = "is for a job: a run serves every tenant"
         return {"run_name": run}
     if not isinstance(job_type, str) or not JOB_TYPE.fullmatch(job_type):
         errors["job_type"] = "must be lower-case words joined by dots"
     target: dict[str, Any] = {"job_type": job_type}
+    target["tenants"], target["list_tenants"] = read_option(options.get("tenants"), errors)
+    is_for_several = options.get("tenants") is not None
     for name in ("org_id", "project_id"):
         value = options.get(name)
-        if value is None and name == "project_id":
+        if value is None and (name == "project_id" or is_for_several):
+            continue
+        if is_for_several:
+            errors[name] = "is for a schedule of one tenant; leave it out with tenants"
             continue
         try:
             target[name] = read_named_id(value)
@@ -225,14 +244,23 @@ def _target(options: ScheduleOptions, errors: dict[str, str]) -> dict[str, Any]:
 
 
 def handler_of(schedule: Schedule, registry: Registry) -> Handler:
-    """The handler of a scheduled job, if it may be scheduled. Raises InvalidSchedule."""
+    """The handler of a scheduled job, if it may be scheduled. Raises InvalidSchedule.
+
+    Of the specification's categories only maintenance jobs and notifications are scheduled. Jobs of
+    general categories, which an application defines for itself, are enqueued at the tick.
+    """
     job_type = schedule.job_type or ""
     if job_type not in registry:
         says = f"{job_type!r} is not registered here; for a command, name the application by --app"
         raise InvalidSchedule(schedule.name, {"job_type": says})
     handler = registry.get(job_type)
-    if not handler.category.rules.may_be_scheduled and job_type not in registry.recurring:
-        says = f"{job_type!r} is neither maintenance nor a notification; only these are scheduled"
+    rules = handler.category.rules
+    if not rules.may_be_scheduled and rules is not CategoryRules.GENERAL:
+        says = (
+            f"{job_type!r} is neither maintenance nor a notification, and jobs of category"
+            f" {handler.category.name!r} are not scheduled; schedule a job of a general category"
+            " that enqueues it"
+        )
         raise InvalidSchedule(schedule.name, {"job_type": says})
     if handler.producer is not None:
         says = f"{job_type!r} is enqueued by {handler.producer.call} only, not by a schedule"
@@ -275,7 +303,7 @@ class Declared:
 
 
 def _in_settings(settings: Settings, now: datetime) -> dict[str, Schedule]:
-    names = ("cron", "every", "zone", "catch_up", "job_type", "payload", "org_id", "run")
+    names = ("cron", "every", "zone", "catch_up", "job_type", "payload", "org_id", "tenants", "run")
     found = {}
     for name, section in settings.schedules.items():
         options = {option: getattr(section, option) for option in names}

@@ -10,13 +10,13 @@ RETURNING *, {now} AS now;
 -- add_schedules :many — crosses tenants: returns no row for a name that is taken
 INSERT INTO holdfast.schedule
     (name, org_id, project_id, job_type, payload, run_name, cron, every_ms, zone, starts_at,
-     catch_up, set_by, ticked_to, next_fire_at, created_at, updated_at)
+     catch_up, tenants, set_by, ticked_to, next_fire_at, created_at, updated_at)
 SELECT plans.name, plans.org_id, plans.project_id, plans.job_type, plans.payload, plans.run_name,
-       plans.cron, plans.every_ms, plans.zone, plans.starts_at, plans.catch_up, plans.set_by,
-       plans.ticked_to, plans.next_fire_at, {now}, {now}
+       plans.cron, plans.every_ms, plans.zone, plans.starts_at, plans.catch_up, plans.tenants,
+       plans.set_by, plans.ticked_to, plans.next_fire_at, {now}, {now}
 FROM {rows plans: name text, org_id uuid, project_id uuid, job_type text, payload json,
       run_name text, cron text, every_ms bigint, zone text, starts_at instant, catch_up text,
-      set_by text, ticked_to instant, next_fire_at instant}
+      tenants text, set_by text, ticked_to instant, next_fire_at instant}
 WHERE TRUE
 ON CONFLICT (name) DO NOTHING
 RETURNING name;
@@ -26,11 +26,11 @@ UPDATE holdfast.schedule AS schedule
 SET org_id = plans.org_id, project_id = plans.project_id, job_type = plans.job_type,
     payload = plans.payload, run_name = plans.run_name, cron = plans.cron,
     every_ms = plans.every_ms, zone = plans.zone, starts_at = plans.starts_at,
-    catch_up = plans.catch_up, set_by = plans.set_by, ticked_to = plans.ticked_to,
+    catch_up = plans.catch_up, tenants = plans.tenants, set_by = plans.set_by, ticked_to = plans.ticked_to,
     next_fire_at = plans.next_fire_at, updated_at = {now}
 FROM {rows plans: name text, org_id uuid, project_id uuid, job_type text, payload json,
       run_name text, cron text, every_ms bigint, zone text, starts_at instant, catch_up text,
-      set_by text, ticked_to instant, next_fire_at instant}
+      tenants text, set_by text, ticked_to instant, next_fire_at instant}
 WHERE schedule.name = plans.name;
 
 -- read_clock :one — crosses tenants: the current time of the store
@@ -75,9 +75,38 @@ ORDER BY fire_at DESC
 LIMIT :limit;
 
 -- list_due_targets :many — crosses tenants: the job types and runs that are due; usually none
-SELECT DISTINCT job_type, run_name
+-- Of a schedule whose application lists its tenants, also the name.
+SELECT DISTINCT job_type, run_name, CASE WHEN tenants = 'declared' THEN name END AS listed_by
 FROM holdfast.schedule
 WHERE paused_at IS NULL AND next_fire_at <= {now};
+
+-- list_known_tenants :many — crosses tenants: every tenant that has jobs or rules
+-- Each step finds the next tenant by the primary key: a million jobs of one tenant are one step.
+WITH RECURSIVE of_jobs (org_id) AS (
+    SELECT (SELECT job.org_id FROM holdfast.job AS job ORDER BY job.org_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT job.org_id FROM holdfast.job AS job
+            WHERE job.org_id > of_jobs.org_id ORDER BY job.org_id LIMIT 1)
+    FROM of_jobs
+    WHERE of_jobs.org_id IS NOT NULL
+),
+of_history (org_id) AS (
+    SELECT (SELECT job.org_id FROM holdfast.job_history AS job ORDER BY job.org_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT job.org_id FROM holdfast.job_history AS job
+            WHERE job.org_id > of_history.org_id ORDER BY job.org_id LIMIT 1)
+    FROM of_history
+    WHERE of_history.org_id IS NOT NULL
+)
+SELECT known.org_id
+FROM (SELECT org_id FROM of_jobs
+      UNION
+      SELECT org_id FROM of_history
+      UNION
+      SELECT org_id FROM holdfast.tenant) AS known
+WHERE known.org_id IS NOT NULL AND known.org_id <> CAST(:platform AS {uuid})
+ORDER BY known.org_id
+LIMIT :limit;
 
 -- find_due :many — crosses tenants: lock due schedules that this process can fire
 SELECT schedule.*, {now} AS now,

@@ -45,7 +45,9 @@ FROM (
     UNION ALL
     SELECT org_id, job_id, 'note:' || CAST(id AS text) FROM holdfast.dead_letter_note
     UNION ALL
-    SELECT org_id, job_id, 'tick:' || schedule FROM holdfast.schedule_tick WHERE job_id IS NOT NULL
+    -- A tick of a schedule of several tenants belongs to the platform and names the first job.
+    SELECT org_id, job_id, 'tick:' || schedule FROM holdfast.schedule_tick
+    WHERE job_id IS NOT NULL AND org_id <> '00000000-0000-0000-0000-000000000000'
     UNION ALL
     SELECT org_id, job_id, 'audit_note:' || CAST(event_id AS text) FROM holdfast.audit_note
     UNION ALL
