@@ -14,7 +14,7 @@ from holdfast.engine import audit
 from holdfast.engine.dead_letter import end_canceled_replay
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import Actor, State
-from holdfast.engine.state_hook import STEP, STEP_KEY, Reached, run_state_statements
+from holdfast.engine.state_hook import STEP, Reached, run_state_statements, workflow_of
 from holdfast.errors import Forbidden, InvalidJob, JobNotFound
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.caller_connection import noting_queues
@@ -85,13 +85,15 @@ def cancel_job(
 
 
 def _canceled(job: Row) -> Reached:
+    workflow_id = workflow_of(job["idempotency_key"])
     return Reached(
         str(job["org_id"]),
         str(job["id"]),
         job["job_type"],
         State.CANCELED,
         str(job["replay_of"] or job["id"]),
-        STEP if STEP_KEY in job["idempotency_key"] else None,
+        None if workflow_id is None else STEP,
+        workflow_id,
     )
 
 

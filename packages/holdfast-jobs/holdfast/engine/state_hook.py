@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from operator import attrgetter
+from typing import NamedTuple
 
 from holdfast.engine.job import Claimed, Outcome, Snoozed, State
 from holdfast.store import Statement, Tx
@@ -12,6 +15,9 @@ from holdfast.store.caller_connection import note_queues
 # A job whose idempotency key contains this text is a step of a workflow. So is a replay of it,
 # because the key of a replay begins with the key of the original.
 STEP_KEY = ":workflow/"
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/")
+_JOBS = re.compile(r"\{rows jobs: ([^}]+)\}")
 
 # Markers of jobs: a step of a workflow, and a job that was snoozed until an event arrives.
 STEP = "step"
@@ -27,14 +33,23 @@ class Reached(NamedTuple):
     state: str
     first_id: str
     marker: str | None = None
+    workflow_id: str | None = None
 
 
 def reached(job: Claimed, state: str, outcome: Outcome | None = None) -> Reached:
     """What the hook needs to know about a job that reached *state*."""
-    marker = STEP if STEP_KEY in job.idempotency_key else None
+    workflow_id = workflow_of(job.idempotency_key)
+    marker = None if workflow_id is None else STEP
     if isinstance(outcome, Snoozed) and outcome.awaits_event:
         marker = AWAITS
-    return Reached(job.org_id, job.id, job.job_type, state, job.replay_of or job.id, marker)
+    first = job.replay_of or job.id
+    return Reached(job.org_id, job.id, job.job_type, state, first, marker, workflow_id)
+
+
+def workflow_of(idempotency_key: str) -> str | None:
+    """The workflow that the job with this key is a step of."""
+    tail = idempotency_key.partition(STEP_KEY)[2]
+    return tail[:36] if UUID.match(tail) else None
 
 
 def follows(tx: Tx, state: str) -> bool:
@@ -52,7 +67,7 @@ def run_state_statements(tx: Tx, jobs: Iterable[Reached]) -> None:
     jobs = list(jobs)
     for declared in tx.state_statements:
         rows = [
-            job._asdict()
+            job
             for job in jobs
             if job.state in declared.states
             and (declared.marker is None or declared.marker == job.marker)
@@ -66,13 +81,24 @@ def run_state_statements(tx: Tx, jobs: Iterable[Reached]) -> None:
                 break
 
 
-def _run(tx: Tx, statement: Statement, jobs: Sequence[Mapping[str, Any]]) -> int:
-    """Run a statement; return how many rows it affected or returned."""
+def _run(tx: Tx, statement: Statement, jobs: Sequence[Reached]) -> int:
+    """Run a statement with each distinct row once; return how many rows it affected or returned."""
+    columns = _columns(statement.raw)
+    pick = attrgetter(*columns)
+    values = dict.fromkeys(pick(job) if len(columns) > 1 else (pick(job),) for job in jobs)
+    rows = [dict(zip(columns, row, strict=True)) for row in values]
     if statement.shape == "affected":
-        return tx.affected(statement, jobs=jobs)
-    found = tx.many(statement, jobs=jobs)
+        return tx.affected(statement, jobs=rows)
+    found = tx.many(statement, jobs=rows)
     note_queues([str(row["queue"]) for row in found if "queue" in row])
     return len(found)
+
+
+@cache
+def _columns(raw: str) -> tuple[str, ...]:
+    """The columns of the row set ``jobs`` that a statement reads."""
+    named = (column.split()[0] for spec in _JOBS.findall(raw) for column in spec.split(","))
+    return tuple(dict.fromkeys(named))
 
 
 def follow_claims(tx: Tx, claimed: list[Claimed]) -> list[Claimed]:

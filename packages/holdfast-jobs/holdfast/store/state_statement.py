@@ -16,8 +16,9 @@ class StateStatement:
     """Runs *statement* when jobs of *job_types* reach one of *states*, once per group.
 
     It takes the row set ``jobs`` with any of the columns ``org_id``, ``job_id``, ``job_type``,
-    ``state`` and ``first_id``, and no other parameter. ``first_id`` is the id of the job that a
-    replay repeats, or its own. Join ``holdfast.job`` for other columns.
+    ``state``, ``first_id`` and ``workflow_id``, and no other parameter. ``first_id`` is the id of
+    the job that a replay repeats, or its own. Rows that are equal in the columns that the statement
+    names are passed once. Join ``holdfast.job`` for other columns.
 
     *marker* restricts it to jobs with that marker; see ``engine/state_hook.py``. *further* are
     groups of statements that run after it. If the last statement of a group affects no row, the

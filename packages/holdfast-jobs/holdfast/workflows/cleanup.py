@@ -60,6 +60,7 @@ def catch_up(app: Holdfast) -> int:
                 row["state"],
                 str(row["first_id"]),
                 STEP,
+                str(row["workflow_id"]),
             )
             for row in tx.many(SQL.find_unseen, limit=LIMIT)
         ]

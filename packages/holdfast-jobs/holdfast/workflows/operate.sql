@@ -91,7 +91,8 @@ WHERE item.org_id = :org_id AND item.workflow_id = :id AND item.step = :step
   AND job.finished_at IS NULL;
 
 -- find_unseen :many — crosses tenants: ended jobs whose end a process without the extension wrote
-SELECT job.org_id, job.id AS job_id, job.job_type, job.state, item.job_id AS first_id
+SELECT job.org_id, job.id AS job_id, job.job_type, job.state, item.job_id AS first_id,
+       item.workflow_id
 FROM holdfast.workflow_step AS step
 JOIN holdfast.workflow_item AS item
   ON item.org_id = step.org_id AND item.workflow_id = step.workflow_id AND item.step = step.step

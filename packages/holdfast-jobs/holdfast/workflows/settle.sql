@@ -5,10 +5,7 @@
 SELECT workflow.org_id, workflow.id
 FROM holdfast.workflow AS workflow
 WHERE (workflow.org_id, workflow.id) IN (
-    SELECT item.org_id, item.workflow_id
-    FROM {rows jobs: org_id uuid, first_id uuid}
-    JOIN holdfast.workflow_item AS item
-      ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id)
+    SELECT jobs.org_id, jobs.workflow_id FROM {rows jobs: org_id uuid, workflow_id uuid})
 ORDER BY workflow.org_id, workflow.id
 {hold_row};
 
@@ -32,10 +29,12 @@ WHERE step.org_id = ended.org_id AND step.workflow_id = ended.workflow_id
   AND step.step = ended.step;
 
 -- end_items :affected — crosses tenants: the outcome of each job, with its result
+-- The result is a subquery: a join of two large tables without statistics took seconds.
 UPDATE holdfast.workflow_item AS item
-SET state = jobs.state, result = job.result
+SET state = jobs.state,
+    result = (SELECT job.result FROM holdfast.job AS job
+              WHERE job.org_id = jobs.org_id AND job.id = jobs.job_id)
 FROM {rows jobs: org_id uuid, job_id uuid, first_id uuid, state text}
-JOIN holdfast.job AS job ON job.org_id = jobs.org_id AND job.id = jobs.job_id
 WHERE item.org_id = jobs.org_id AND item.job_id = jobs.first_id AND item.state <> 'completed';
 
 -- end_steps :affected — crosses tenants: steps whose state changes with their items
@@ -46,11 +45,8 @@ SET state = CASE WHEN items_failed > 0 AND on_failure = 'fail' THEN 'failed'
                  ELSE 'failed' END,
     ended_at = CASE WHEN items_left = 0 OR (items_failed > 0 AND on_failure = 'fail')
                     THEN {now} END
-WHERE (step.org_id, step.workflow_id, step.step) IN (
-        SELECT item.org_id, item.workflow_id, item.step
-        FROM {rows jobs: org_id uuid, first_id uuid}
-        JOIN holdfast.workflow_item AS item
-          ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id)
+WHERE (step.org_id, step.workflow_id) IN (
+        SELECT jobs.org_id, jobs.workflow_id FROM {rows jobs: org_id uuid, workflow_id uuid})
   AND step.state IN ('running', 'failed')
   AND step.state <> CASE WHEN items_failed > 0 AND on_failure = 'fail' THEN 'failed'
                          WHEN items_left > 0 THEN 'running'
@@ -70,10 +66,7 @@ SET state = CASE WHEN EXISTS (
         THEN coalesce(workflow.ended_at, {now}) END,
     updated_at = {now}
 WHERE (workflow.org_id, workflow.id) IN (
-    SELECT item.org_id, item.workflow_id
-    FROM {rows jobs: org_id uuid, first_id uuid}
-    JOIN holdfast.workflow_item AS item
-      ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id)
+    SELECT jobs.org_id, jobs.workflow_id FROM {rows jobs: org_id uuid, workflow_id uuid})
   AND workflow.state <> 'canceled';
 
 -- release_steps :affected — crosses tenants: steps whose dependencies have all completed
@@ -81,17 +74,12 @@ UPDATE holdfast.workflow_step AS step
 SET state = 'released', released_at = {now},
     deadline_at = CASE WHEN deadline_ms IS NULL THEN NULL ELSE {later(deadline_ms)} END
 WHERE step.state = 'waiting'
-  AND (step.org_id, step.workflow_id, step.step) IN (
-        SELECT edge.org_id, edge.workflow_id, edge.step
-        FROM {rows jobs: org_id uuid, first_id uuid}
-        JOIN holdfast.workflow_item AS item
-          ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id
+  AND (step.org_id, step.workflow_id) IN (
+        SELECT workflow.org_id, workflow.id
+        FROM {rows jobs: org_id uuid, workflow_id uuid}
         JOIN holdfast.workflow AS workflow
-          ON workflow.org_id = item.org_id AND workflow.id = item.workflow_id
-             AND workflow.state = 'running'
-        JOIN holdfast.workflow_edge AS edge
-          ON edge.org_id = item.org_id AND edge.workflow_id = item.workflow_id
-             AND edge.needs = item.step)
+          ON workflow.org_id = jobs.org_id AND workflow.id = jobs.workflow_id
+             AND workflow.state = 'running')
   AND NOT EXISTS (
         SELECT 1 FROM holdfast.workflow_edge AS edge
         JOIN holdfast.workflow_step AS needed
@@ -173,10 +161,7 @@ JOIN holdfast.workflow_item AS item
   ON item.org_id = step.org_id AND item.workflow_id = step.workflow_id AND item.step = step.step
 WHERE step.state = 'released'
   AND (step.org_id, step.workflow_id) IN (
-        SELECT item.org_id, item.workflow_id
-        FROM {rows jobs: org_id uuid, first_id uuid}
-        JOIN holdfast.workflow_item AS item
-          ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id)
+        SELECT jobs.org_id, jobs.workflow_id FROM {rows jobs: org_id uuid, workflow_id uuid})
 ORDER BY item.place;
 
 -- start_released :many — crosses tenants: released steps are running; their queues are woken
@@ -184,10 +169,7 @@ UPDATE holdfast.workflow_step AS step
 SET state = 'running'
 WHERE step.state = 'released'
   AND (step.org_id, step.workflow_id) IN (
-        SELECT item.org_id, item.workflow_id
-        FROM {rows jobs: org_id uuid, first_id uuid}
-        JOIN holdfast.workflow_item AS item
-          ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id)
+        SELECT jobs.org_id, jobs.workflow_id FROM {rows jobs: org_id uuid, workflow_id uuid})
 RETURNING {field(request, queue)} AS queue;
 
 -- end_workflows :affected — crosses tenants: workflows in which nothing runs any more
@@ -199,10 +181,7 @@ SET state = CASE WHEN EXISTS (
     ended_at = {now}, updated_at = {now}
 WHERE workflow.state = 'running'
   AND (workflow.org_id, workflow.id) IN (
-        SELECT item.org_id, item.workflow_id
-        FROM {rows jobs: org_id uuid, first_id uuid}
-        JOIN holdfast.workflow_item AS item
-          ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id)
+        SELECT jobs.org_id, jobs.workflow_id FROM {rows jobs: org_id uuid, workflow_id uuid})
   AND NOT EXISTS (
         SELECT 1 FROM holdfast.workflow_step AS step
         WHERE step.org_id = workflow.org_id AND step.workflow_id = workflow.id

@@ -86,30 +86,28 @@ JOIN holdfast.workflow AS workflow
   ON workflow.org_id = item.org_id AND workflow.id = item.workflow_id
 WHERE item.org_id = :org_id AND item.job_id = :job_id;
 
--- list_results :many — the results of the steps that the step of a job depends on
-SELECT needed.step, needed.is_mapped, item.state, item.result
-FROM holdfast.workflow_item AS mine
-JOIN holdfast.workflow_step AS needed
-  ON needed.org_id = mine.org_id AND needed.workflow_id = mine.workflow_id
-JOIN holdfast.workflow_item AS item
-  ON item.org_id = needed.org_id AND item.workflow_id = needed.workflow_id
-     AND item.step = needed.step
-WHERE mine.org_id = :org_id AND mine.job_id = :job_id
+-- list_needed :many — the steps that a step depends on
+SELECT needed.step, needed.is_mapped FROM holdfast.workflow_step AS needed
+WHERE needed.org_id = :org_id AND needed.workflow_id = :id
   AND needed.step IN (SELECT edge.needs FROM holdfast.workflow_edge AS edge
-                      WHERE edge.org_id = mine.org_id AND edge.workflow_id = mine.workflow_id
-                        AND edge.step = mine.step)
-ORDER BY needed.place, item.place;
+                      WHERE edge.org_id = :org_id AND edge.workflow_id = :id
+                        AND edge.step = :step)
+ORDER BY needed.place;
 
--- list_last_results :many — the results of the steps that no other step depends on
-SELECT step.step, step.is_mapped, item.state, item.result
-FROM holdfast.workflow_step AS step
-JOIN holdfast.workflow_item AS item
-  ON item.org_id = step.org_id AND item.workflow_id = step.workflow_id AND item.step = step.step
+-- list_last :many — the steps that no other step depends on
+SELECT step.step, step.is_mapped FROM holdfast.workflow_step AS step
 WHERE step.org_id = :org_id AND step.workflow_id = :id
   AND NOT EXISTS (SELECT 1 FROM holdfast.workflow_edge AS edge
-                  WHERE edge.org_id = step.org_id AND edge.workflow_id = step.workflow_id
+                  WHERE edge.org_id = :org_id AND edge.workflow_id = :id
                     AND edge.needs = step.step)
-ORDER BY step.place, item.place;
+ORDER BY step.place;
+
+-- list_results :many — the results of some steps, in the order of their items
+-- One table and its key: a join without statistics took ten seconds for 10,000 items.
+SELECT item.step, item.result FROM holdfast.workflow_item AS item
+WHERE item.org_id = :org_id AND item.workflow_id = :id
+  AND item.step IN (SELECT steps.step FROM {rows steps: step text})
+ORDER BY item.step, item.place;
 
 -- list_ended :many — crosses tenants: those of these workflows that have ended
 SELECT workflow.org_id, workflow.id

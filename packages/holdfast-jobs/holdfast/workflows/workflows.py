@@ -19,7 +19,7 @@ from holdfast.engine.worker.housekeeping import Chore
 from holdfast.errors import ConfigError, InvalidJob
 from holdfast.ids import uuid_argument
 from holdfast.secret import may_hold_secret
-from holdfast.store import Row
+from holdfast.store import Row, Tx
 from holdfast.store.caller_connection import is_awaiting, run, run_borrowed
 from holdfast.tenant import tenant_of
 from holdfast.workflows import wait
@@ -34,7 +34,7 @@ from holdfast.workflows.handle import (
     WorkflowFailed,
     WorkflowState,
     find_workflow,
-    results_of,
+    read_results,
 )
 
 if TYPE_CHECKING:
@@ -142,9 +142,13 @@ class Workflows(WorkflowsExtension):
         """The result of an ended workflow. Raises WorkflowFailed."""
         if ended.state is not WorkflowState.COMPLETED:
             raise WorkflowFailed(ended)
-        found = results_of(
-            self._app.store.many(SQL.list_last_results, org_id=ended.org_id, id=ended.id)
-        )
+        key = {"org_id": ended.org_id, "id": ended.id}
+
+        def work(tx: Tx) -> dict[str, Any]:
+            steps = tx.many(SQL.list_last, **key)
+            return read_results(tx, ended.org_id, ended.id, steps)
+
+        found = self._app.store.read(work)
         return next(iter(found.values())) if len(found) == 1 else found
 
     @property
@@ -214,14 +218,17 @@ class StepContext:
         workflow ignores has the result None. A job outside a workflow has no results.
         """
         if self._results is None:
-            job = self._job.job
-            rows = self._job.session.read(
-                lambda tx: tx.many(
-                    SQL.list_results, org_id=job.org_id, job_id=job.replay_of or job.id
-                )
-            )
-            self._results = results_of(rows)
+            self._results = self._job.session.read(self._read_results)
         return self._results
+
+    def _read_results(self, tx: Tx) -> dict[str, Any]:
+        job = self._job.job
+        mine = tx.maybe(SQL.find_item, org_id=job.org_id, job_id=job.replay_of or job.id)
+        if mine is None:
+            return {}
+        key = {"org_id": job.org_id, "id": mine["workflow_id"]}
+        needed = tx.many(SQL.list_needed, **key, step=mine["step"])
+        return read_results(tx, job.org_id, str(mine["workflow_id"]), needed)
 
     @property
     def workflow_id(self) -> str | None:
