@@ -122,7 +122,9 @@ class Measured:
         return seconds
 
     def ended(self, job_type: str) -> int:
-        text = "SELECT count(*) AS jobs FROM holdfast.job WHERE job_type = :t AND state = 'completed'"
+        text = (
+            "SELECT count(*) AS jobs FROM holdfast.job WHERE job_type = :t AND state = 'completed'"
+        )
         found = self.hf.store.read(
             lambda tx: tx.many(Statement("count", "many", "", text, frozenset()), t=job_type)
         )
@@ -194,7 +196,9 @@ class Measured:
     def connections(self) -> int:
         if self.hf.store.is_embedded:
             return len(list(Path("/proc/self/fd").iterdir()))
-        text = "SELECT count(*) AS found FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        text = (
+            "SELECT count(*) AS found FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        )
         statement = Statement("count", "many", "", text, frozenset())
         return int(self.hf.store.read(lambda tx: tx.many(statement))[0]["found"])
 

@@ -97,9 +97,7 @@ def test_a_time_that_nobody_said_is_invented(original: str, rewrite: str, locale
         ("since tusday, twise a day", "Since Tuesday, twice a day.", "en"),
     ],
 )
-def test_a_time_or_day_in_another_form_is_not_new(
-    original: str, rewrite: str, locale: str
-) -> None:
+def test_a_time_or_day_in_another_form_is_not_new(original: str, rewrite: str, locale: str) -> None:
     assert invented(original, rewrite, locale) == ()
 
 

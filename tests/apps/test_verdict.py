@@ -64,7 +64,7 @@ def test_a_quote_may_differ_in_whitespace_quotation_marks_case_and_escapes_only(
     assert read(changed("request_kept", quote="COULD YOU BRING"), rewrite=text) == ()
     escaped = r"\u201emy\u201c  keys\nback? It\u2019s"
     assert read(changed("request_kept", quote=escaped), rewrite=text) == ()
-    assert read(changed("request_kept", quote=r'say \"hi\"'), rewrite='Please say "hi".') == ()
+    assert read(changed("request_kept", quote=r"say \"hi\""), rewrite='Please say "hi".') == ()
     with pytest.raises(NoVerdict, match="foreign_quote"):
         read(changed("request_kept", quote="your keys"), rewrite=text)
 

@@ -223,9 +223,7 @@ class _Held:
     has_parts: bool = False
 
     @classmethod
-    def read(
-        cls, text: str, read_in: Collection[str], times: Sequence[TimePhrase] = ()
-    ) -> _Held:
+    def read(cls, text: str, read_in: Collection[str], times: Sequence[TimePhrase] = ()) -> _Held:
         found = [*in_digits(text), *in_parts(text)]
         for language in _languages(read_in):
             found += numerals()[language].possible(text)
@@ -318,7 +316,9 @@ def _currencies(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
     has = {name for name, currency in _CURRENCIES.items() if currency.search(said.bare)}
     if not had and (locale not in numerals() or _MONEY.search(given.bare)):
         had = {_UNSAID[locale]} if locale in _UNSAID else has
-    if has - (had or {_UNSAID.get(locale)}):
+    if not had and locale in _UNSAID:
+        had = {_UNSAID[locale]}
+    if has - had:
         yield Invented.CURRENCY
 
 

@@ -14,9 +14,9 @@ from holdfast.engine import audit
 from holdfast.engine.dead_letter import end_canceled_replay
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import Actor, State
-from holdfast.engine.state_hook import STEP, Reached, run_state_statements, workflow_of
+from holdfast.engine.state_hook import reached_row, run_state_statements
 from holdfast.errors import Forbidden, InvalidJob, JobNotFound
-from holdfast.store import Row, Statements, Store, Tx
+from holdfast.store import Statements, Store, Tx
 from holdfast.store.caller_connection import noting_queues
 
 SQL = Statements("holdfast.engine", "job.sql")
@@ -65,7 +65,7 @@ def cancel_job(
         else:
             answer = CancelAnswer.REQUESTED
         if answer is CancelAnswer.CANCELED:
-            run_state_statements(tx, [_canceled(job)])
+            run_state_statements(tx, [reached_row(job, State.CANCELED)])
         attempt = job["attempt_count"] + 1
         detail = {"reason": reason[:200], "answer": answer, "was": job["state"]}
         entries = [audit.Entry(org_id, job_id, "job.cancel_requested", attempt, detail)]
@@ -82,19 +82,6 @@ def cancel_job(
     if queues:
         store.announce(sorted(queues))
     return answered
-
-
-def _canceled(job: Row) -> Reached:
-    workflow_id = workflow_of(job["idempotency_key"])
-    return Reached(
-        str(job["org_id"]),
-        str(job["id"]),
-        job["job_type"],
-        State.CANCELED,
-        str(job["replay_of"] or job["id"]),
-        None if workflow_id is None else STEP,
-        workflow_id,
-    )
 
 
 def _check_role(

@@ -13,7 +13,7 @@ from datetime import timedelta
 from holdfast.clock import ms
 from holdfast.engine import audit
 from holdfast.engine.job import SYSTEM, State
-from holdfast.engine.state_hook import Reached, run_state_statements
+from holdfast.engine.state_hook import reached_row, run_state_statements
 from holdfast.event import About, Events, JobSettled
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.store import ENDED
@@ -30,13 +30,7 @@ def expire_jobs(store: Store, events: Events | None = None) -> int:
     def work(tx: Tx) -> list[Row]:
         expired = tx.many(SQL.expire_jobs, limit=LIMIT)
         if expired:
-            run_state_statements(
-                tx,
-                (
-                    Reached(row["org_id"], row["id"], row["job_type"], State.CANCELED)
-                    for row in expired
-                ),
-            )
+            run_state_statements(tx, [reached_row(row, State.CANCELED) for row in expired])
             audit.record(tx, SYSTEM, [_entry(row) for row in expired])
         tx.affected(SQL.close_deadlines)
         return expired

@@ -320,7 +320,13 @@ def insert(store: Store, batch: InsertRows) -> list[Enqueued]:
 def insert_in(tx: Tx, batch: InsertRows) -> list[Enqueued]:
     """Insert rows in an open transaction of the store."""
     answers = run(tx, insert_steps(batch))
-    run_state_statements(tx, (Reached(*job, State.CANCELED) for job in batch.superseded))
+    run_state_statements(
+        tx,
+        (
+            Reached(org_id, job_id, job_type, State.CANCELED, job_id)
+            for org_id, job_id, job_type in batch.superseded
+        ),
+    )
     return answers
 
 

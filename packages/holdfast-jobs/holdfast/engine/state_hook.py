@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from holdfast.engine.job import Claimed, Outcome, Snoozed, State
-from holdfast.store import Statement, Tx
+from holdfast.store import Row, Statement, Tx
 from holdfast.store.caller_connection import note_queues
 
 # A job whose idempotency key contains this text is a step of a workflow. So is a replay of it,
@@ -44,6 +44,15 @@ def reached(job: Claimed, state: str, outcome: Outcome | None = None) -> Reached
         marker = AWAITS
     first = job.replay_of or job.id
     return Reached(job.org_id, job.id, job.job_type, state, first, marker, workflow_id)
+
+
+def reached_row(job: Row, state: str) -> Reached:
+    """The same for a row with the columns of the job."""
+    workflow_id = workflow_of(job["idempotency_key"])
+    marker = None if workflow_id is None else STEP
+    org_id, job_id = str(job["org_id"]), str(job["id"])
+    first = str(job["replay_of"] or job_id)
+    return Reached(org_id, job_id, job["job_type"], state, first, marker, workflow_id)
 
 
 def workflow_of(idempotency_key: str) -> str | None:

@@ -69,7 +69,7 @@ SET state = 'canceled', finished_at = {now}, updated_at = {now},
 FROM due
 WHERE job.org_id = due.org_id AND job.id = due.job_id AND job.state = 'queued'
 RETURNING job.org_id, job.id, job.project_id, job.job_type, job.queue, job.stage,
-          job.attempt_count, job.request_id, job.correlation_id,
+          job.attempt_count, job.request_id, job.correlation_id, job.idempotency_key, job.replay_of,
           (SELECT {stamp(deadline.deadline_at)} FROM holdfast.job_deadline AS deadline
            WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id) AS deadline_at;
 
