@@ -11,7 +11,7 @@ from holdfast import Context, FakeClock, Gone, Holdfast
 from holdfast.operate.access import ReadTimeout, limited_reads
 from holdfast.operate.dead_letter import CHECKLISTS, DeadLetterKind
 from tests.api.conftest import WHY, Client, make_key
-from tests.story import ORG, look
+from tests.story import ORG, OTHER_ORG, look
 
 DONE = list(CHECKLISTS[DeadLetterKind.TRANSIENT])
 
@@ -129,15 +129,18 @@ def test_dead_letters_of_one_cause_are_taken_through_the_workflow_in_bulk(
     for action, given in steps.items():
         body = {"action": action, "filter": wanted, "reason": WHY, **given}
         dry = api.post("/v1/dead-letters/bulk", body).json()
-        made = api.post(
+        started = api.post(
             "/v1/dead-letters/bulk", {**body, "dry_run": False, "expected": dry["matched"]}
-        ).json()
-        done[action] = (dry["matched"], dry["done"], made["done"], made["remaining"])
+        )
+        before = started.json()["done"]
+        hf.worker(queues=["q:maintenance"]).run_once()
+        made = api.get(started.headers["Location"]).json()
+        done[action] = (started.status_code, dry["matched"], before, made["done"], made["state"])
         if action == "replay":
             hf.worker().run_once(limit=10)
 
     assert cause["letters"] == 5
-    assert done == dict.fromkeys(steps, (5, 0, 5, 0))
+    assert done == dict.fromkeys(steps, (202, 5, 0, 5, "completed"))
     assert api.get("/v1/dead-letters/causes").json() == []
 
 
@@ -154,7 +157,45 @@ def test_a_bulk_without_the_count_or_with_an_old_one_does_nothing(
 
     codes = [answer.json()["code"] for answer in (without, old, everything)]
     assert codes == ["count_required", "count_changed", "filter_required"]
-    assert tolerated.json()["done"] == 3
+    assert (tolerated.status_code, tolerated.json()["matched"]) == (202, 3)
+    assert len(api.get("/v1/bulk-actions").json()["items"]) == 1
+
+
+def test_a_bulk_covers_more_items_than_one_request_can_process(api: Client, hf: Holdfast) -> None:
+    """1,300 jobs are canceled by one request; a repeat with the same key starts nothing."""
+    hf.enqueue_many("work", [{}] * 1_300, org_id=ORG)
+    body = {"filter": {"job_type": "work"}, "reason": WHY}
+    key = {"headers": {"Idempotency-Key": "k1"}}
+    dry = api.post("/v1/jobs/cancel", body).json()
+    final = {**body, "dry_run": False, "expected": dry["matched"]}
+
+    started = api.post("/v1/jobs/cancel", final, **key)
+    hf.worker(queues=["q:maintenance"]).run_once()
+    again = api.post("/v1/jobs/cancel", final, **key)
+    other = api.post("/v1/jobs/cancel", {**final, "reason": "another"}, **key)
+
+    assert (dry["matched"], started.status_code, started.json()["state"]) == (1_300, 202, "queued")
+    assert again.json()["id"] == started.json()["id"]
+    assert (again.json()["state"], again.json()["counts"]) == ("completed", {"canceled": 1_300})
+    assert (other.status_code, other.json()["code"]) == (409, "key_reused")
+
+
+def test_a_key_for_dead_letters_follows_its_bulk_action_and_a_foreign_one_does_not(
+    api: Client, hf: Holdfast
+) -> None:
+    die(hf, 1)
+    scopes = ["dead_letters:read", "dead_letters:write"]
+    limited = api.as_key(make_key(hf, "operator", ORG, scopes=scopes))
+    foreign = api.as_key(make_key(hf, "admin", OTHER_ORG))
+    body = {"action": "discard", "filter": {"job_type": "die"}, "reason": WHY}
+
+    started = limited.post("/v1/dead-letters/bulk", {**body, "dry_run": False, "expected": 1})
+    where = started.headers["Location"]
+
+    assert limited.get(where).json()["actor"] == started.json()["actor"]
+    assert limited.get("/v1/bulk-actions").status_code == 403
+    assert foreign.get(where).status_code == 404
+    assert foreign.get("/v1/bulk-actions").json()["items"] == []
 
 
 def test_one_request_enqueues_many_jobs_or_none(api: Client, hf: Holdfast) -> None:

@@ -156,7 +156,7 @@ def test_a_key_of_a_tenant_reads_its_own_objects_in_the_role_of_tenants(world: W
         assert answer.status_code == 200, (route.path, answer.text)
         assert answer.json(), route.path
 
-    assert len(read) == 9
+    assert len(read) == 11
 
 
 def test_a_statement_without_its_tenant_shows_no_other_one_in_the_role_of_tenants(

@@ -12,6 +12,8 @@ from holdfast import ArtifactSettings, FakeClock, Gone, Holdfast
 from holdfast.api import create_app
 from holdfast.api.application import routes_of
 from holdfast.engine.schedule.rows import sync_schedules
+from holdfast.operate.bulk_actions import LetterAction
+from holdfast.operate.dead_letter_input import DeadLetterFilter
 from holdfast_rewrite import Rewrites
 from holdfast_rewrite.settings import RewriteSettings
 from tests.api.conftest import WHY, Client, make_key
@@ -39,6 +41,7 @@ BODIES: dict[str, Any] = {
     "fix_forward_dead_letter": {**REASON, "reference": "ticket 7"},
     "add_dead_letter_note": {"body": "a note"},
     "act_on_dead_letters": BULK,
+    "cancel_jobs": {**REASON, "filter": {"job_type": "work"}},
     "act_on_deliveries": {**REASON, "action": "drop", "filter": {"channel": "mail"}},
     "set_queue_limits": {**REASON, "weight": 2},
     "set_tenant_limits": {**REASON, "weight": 2},
@@ -136,7 +139,10 @@ class World:
         hook = hf.operate(actor="user:root", role="admin", org_id=ORG).webhooks.add(
             "https://example.com/hooks", reason=WHY
         )
+        own = hf.operate(actor="user:root", role="admin", org_id=ORG)
+        discard = LetterAction("discard", DeadLetterFilter(job_type="mail.send"), WHY)
         self.ids = {
+            "/v1/bulk-actions/{bulk_action_id}": own.bulk_actions.start(discard, expected=1).id,
             "/v1/jobs/{job_id}": hf.enqueue("work", {}, org_id=ORG).id,
             "/v1/dead-letters/{job_id}": dead.id,
             "/v1/deliveries/{delivery_id}": plant_delivery(

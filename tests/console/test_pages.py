@@ -46,6 +46,7 @@ def paths(world: World) -> list[str]:
     shown = [page.path for page in PAGES if page.method == "GET"]
     # Their objects are made by tests of their own.
     left = {"/deliveries/{delivery_id}", "/deliveries/bulk", "/runs/{run_id}"}
+    left.add("/bulk-actions/{action_id}")
     added = ["/batches", "/costs", "/costs?by=model", "/reviews"]
     return [*(known.get(path, path) for path in shown if path not in left), *added]
 
@@ -134,8 +135,13 @@ def test_dead_letters_of_one_cause_are_resolved_in_bulk(
         plan = client.get("/console/dead-letters/bulk", params=query).text
         form = {**dict(re.findall(r'name="(\w+)" value="([^"]*)"', plan)), **more}
         assert form["count"] == "3", (step, plan)
-        done = client.post("/console/dead-letters/bulk", data={**form, "reason": "INC-7"})
+        begun = client.post("/console/dead-letters/bulk", data={**form, "reason": "INC-7"})
+        assert "/console/bulk-actions/" in str(begun.url), (step, begun.text)
+        assert 'hx-trigger="every 1s"' in begun.text
+        hf.worker(queues=["q:maintenance"]).run_once()
+        done = client.get(str(begun.url))
         assert '<div class="notice" role="status">3 ' in done.text, (step, done.text)
+        assert "hx-trigger" not in done.text
         if step == "replay":
             hf.worker().run_once()
 
@@ -155,8 +161,10 @@ def test_a_bulk_action_is_refused_if_more_items_match_than_were_shown(
 
     assert len(hf.operate(actor="user:x", role="admin").dead_letters.list()) == 4
     assert hf.get(world.waiting[0].id, org_id=ORG).state is State.QUEUED
-    done = client.post("/console/jobs/bulk", data={**jobs, "count": "2"}).text
-    assert "Canceled at once</dt><dd>2</dd>" in done
+    begun = client.post("/console/jobs/bulk", data={**jobs, "count": "2"})
+    hf.worker(queues=["q:maintenance"]).run_once()
+    assert "<dt>Canceled</dt><dd>2</dd>" in client.get(str(begun.url)).text
+    assert "leaflet.print" in client.get("/console/bulk-actions").text
     assert hf.get(world.waiting[0].id, org_id=ORG).state is State.CANCELED
 
 

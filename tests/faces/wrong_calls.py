@@ -25,6 +25,7 @@ from holdfast.artifacts.operator import ArtifactFilter
 from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.engine.schedule import rows
 from holdfast.operate.audit import AuditFilter
+from holdfast.operate.bulk_actions import CancelAction
 from holdfast.operate.dead_letter_input import DeadLetterFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.jobs import JobFilter
@@ -117,6 +118,8 @@ class World:
         (self.ended,) = hf.outbox.post([letter()], org_id=ORG)
         hf.operate(actor="user:op", role="admin").deliveries.drop(self.ended.id, reason="r")
         self.desk = hf.operate(actor="user:op", role="admin")
+        wanted = CancelAction(JobFilter(queue="q:default"), "r")
+        self.bulk_action = self.desk.bulk_actions.start(wanted, expected=10**6).id
         self.webhook = self.desk.webhooks.add("https://a.example/x", reason="r", org_id=ORG)
         self.rewrite_desk = self.rewrites.operate(actor="user:op", role="admin")
         self.key = self.desk.api_keys.create("n", role="viewer", reason="r", org_id=ORG).key
@@ -443,6 +446,15 @@ class World:
             Call("Jobs.cancel_all", jobs.cancel_all,
                  {"wanted": JobFilter(queue="q:default"), **why, "is_dry_run": True, "limit": 5},
                  {"wanted": (None, 7, "x", {}), "is_dry_run": NOT_A_FLAG, "limit": NOT_A_LIMIT}),
+            Call("BulkActions.list", self.desk.bulk_actions.list, {"limit": 5, "before": "7"},
+                 {"limit": NOT_A_LIMIT, "before": (7, "", "x", [])}),
+            Call("BulkActions.get", self.desk.bulk_actions.get, {"action_id": self.bulk_action},
+                 {"action_id": NOT_AN_ID}),
+            Call("BulkActions.start", self.desk.bulk_actions.start,
+                 {"request": CancelAction(JobFilter(queue="q:default"), "r"), "expected": 10**6,
+                  "tolerance": 0, "idempotency_key": "k", "request_id": "r"},
+                 {"request": (None, 7, "x", {}), "expected": (None, -1, "x"),
+                  "tolerance": (-1, "x"), "idempotency_key": (7, ""), "request_id": (7,)}),
             Call("Overview.search", overview.search,
                  {"wanted": JobFilter(), "limit": 5, "before": "7"},
                  {"wanted": (7, "x", {}), "limit": NOT_A_LIMIT, "before": (7, "", "x", [])}),

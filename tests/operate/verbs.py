@@ -12,6 +12,7 @@ from unittest.mock import patch
 from holdfast import Context, FakeClock, Gone, Holdfast, JobRequest
 from holdfast.config import RunSettings
 from holdfast.engine.schedule.rows import sync_schedules
+from holdfast.operate.bulk_actions import LetterAction
 from holdfast.operate.dead_letter import CHECKLISTS, DeadLetterKind
 from holdfast.operate.dead_letter_input import DeadLetterFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
@@ -73,6 +74,13 @@ class World:
         job_id = self.hf.enqueue("send", {}, org_id=ORG).id
         self.work()
         return job_id
+
+    def bulk_action(self) -> str:
+        job_id = self.dead()
+        wanted = DeadLetterFilter(state="open")
+        own = self.hf.operate(actor="user:root", role="admin", org_id=ORG)
+        assert job_id
+        return own.bulk_actions.start(LetterAction("discard", wanted, WHY), expected=1_000).id
 
     def triaged(self) -> str:
         job_id = self.dead()
@@ -327,6 +335,14 @@ VERBS: dict[str, tuple[Make, Act]] = {
             DeadLetterFilter(state="open"), reason=WHY, limit=1
         ),
     ),
+    "bulk_actions.list": (World.bulk_action, lambda op, _: op.bulk_actions.list()),
+    "bulk_actions.get": (World.bulk_action, lambda op, it: op.bulk_actions.get(it)),
+    "bulk_actions.start": (
+        World.dead,
+        lambda op, _: op.bulk_actions.start(
+            LetterAction("discard", DeadLetterFilter(state="open"), WHY), expected=1_000
+        ),
+    ),
     "deliveries.list": (World.delivery, lambda op, _: op.deliveries.list()),
     "deliveries.show": (World.delivery, lambda op, it: op.deliveries.show(it)),
     "deliveries.confirm": (
@@ -406,6 +422,7 @@ VERBS: dict[str, tuple[Make, Act]] = {
 
 # What the event of a verb without a reason says instead, if anything.
 SAYS: dict[str, str | None] = {
+    "bulk_actions.start": None,
     "jobs.enqueue": None,
     "jobs.enqueue_many": None,
     "dead_letters.triage": "transient",

@@ -47,6 +47,7 @@ from holdfast.ids import IdSource, has_names, uuid_argument
 from holdfast.job_lookup import JobLookup
 from holdfast.operate.authorization import OperatorContext
 from holdfast.operate.bring_back import BringBack
+from holdfast.operate.bulk_job import declare_bulk_actions
 from holdfast.operate.operator import Operator
 from holdfast.outbox.outbox import Outbox
 from holdfast.store import Component, Store, open_store
@@ -105,6 +106,7 @@ class Holdfast(JobLookup):
         self.events = Events()
         self.outbox = Outbox(self)
         self.outbox.brings_back = BringBack(lambda: OperatorContext(self, SYSTEM, Role.ADMIN))
+        declare_bulk_actions(self)
         self.tracing: Tracing | None = None
         self._store: Store | None = None
         self._store_pid = 0

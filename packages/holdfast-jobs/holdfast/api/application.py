@@ -18,9 +18,11 @@ from holdfast.api.authentication import COOKIE, Authenticate, Authentication
 from holdfast.app import Holdfast
 from holdfast.errors import ConfigError
 from holdfast.operate.access import SecretKind
+from holdfast.operate.bulk_runner import BulkRunner
 
 # The routers of the core, in the order of the API reference.
 ROUTERS = (
+    "holdfast.api.bulk:jobs",
     "holdfast.api.jobs:router",
     "holdfast.api.queues:router",
     "holdfast.api.schedules:router",
@@ -31,6 +33,7 @@ ROUTERS = (
     "holdfast.api.dead_letters:router",
     "holdfast.api.bulk:deliveries",
     "holdfast.api.deliveries:router",
+    "holdfast.api.bulk:router",
     "holdfast.api.audit:router",
     "holdfast.api.api_keys:router",
     "holdfast.api.events:router",
@@ -63,6 +66,7 @@ def create_app(
     )
     app.state.authentication = Authentication(hf, authenticate)
     app.state.dev_login = dev_login
+    app.state.bulk_runner = BulkRunner(hf)
     # Whether the server is stopping: an event stream ends then.
     app.state.is_stopping = lambda: False
     problems.install(app)

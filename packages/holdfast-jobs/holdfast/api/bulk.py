@@ -1,30 +1,41 @@
-"""Bulk actions: one step for every dead letter or delivery that matches a filter.
+"""Bulk actions: one step for every dead letter, delivery or job that matches a filter.
 
 A bulk begins with a dry run, which says how many items match. The action carries the same filter
-and that count; if the count has changed by more than the caller tolerates, nothing is done. A
-request processes up to 1,000 items and says how many remain, so that a client repeats it.
+and that count; if the count has changed by more than the caller tolerates, nothing is done.
+Otherwise a job of its own acts on all items that match, and the answer names where its progress is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, assert_never
 
+from fastapi import Request, Response
 from pydantic import Field
 
 from holdfast.api.caller import Caller, CallerOf
-from holdfast.api.models import Body, Model, NamedId, Reason
+from holdfast.api.models import Body, IdempotencyKey, Model, NamedId, Reason
+from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.problems import ProblemError
 from holdfast.api.resource import Resource
 from holdfast.operate.authorization import Action
+from holdfast.operate.bulk_action import (
+    BulkAction,
+    BulkRequest,
+    CancelAction,
+    DeliveryAction,
+    LetterAction,
+)
+from holdfast.operate.bulk_page import BulkCount
 from holdfast.operate.dead_letter_input import DeadLetterFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
+from holdfast.operate.jobs import JobFilter
 
 letters = Resource("dead_letters", path="/dead-letters")
 deliveries = Resource("deliveries", path="/deliveries")
+jobs = Resource("jobs")
+router = Resource("bulk_actions")
 
-MOST_ITEMS = 1_000
 _BIG = 2**31 - 1
 
 
@@ -68,6 +79,23 @@ class DeliveryConditions(Body):
         return DeliveryFilter(**given)
 
 
+class JobConditions(Body):
+    """Which waiting and running jobs. At least one condition is required."""
+
+    org_id: UUID | None = None
+    state: Literal["queued", "processing", "batch_submitted"] | None = None
+    job_type: str | None = Field(default=None, max_length=200)
+    queue: str | None = Field(default=None, max_length=200)
+    error_class: str | None = Field(default=None, max_length=200)
+
+    def read(self) -> JobFilter:
+        """The filter of the operator API."""
+        given: dict[str, Any] = self.model_dump(exclude_none=True)
+        if "org_id" in given:
+            given["org_id"] = str(given["org_id"])
+        return JobFilter(**given)
+
+
 class Bulk(Body):
     """What all bulk actions have: a dry run first, then the count that it showed."""
 
@@ -107,90 +135,197 @@ class DeliveryBulk(Bulk):
     filter: DeliveryConditions
 
 
+class JobBulk(Bulk):
+    """A cancel of many jobs."""
+
+    filter: JobConditions
+
+
 class SkippedItems(Model):
-    """How many items were skipped, and why."""
+    """How many items are skipped, and why."""
 
     why: str
     items: int
 
 
-class BulkResult(Model):
-    """What a bulk did, or would do."""
+class BulkPlan(Model):
+    """What a dry run found."""
 
     action: str
-    dry_run: bool
+    dry_run: Literal[True] = True
+    matched: int
+    ready: int = Field(description="The number of items that the action applies to.")
+    is_capped: bool = Field(description="Whether the counting stopped, so that more may match.")
+    skipped: list[SkippedItems]
+
+
+class BulkActionView(Model):
+    """A bulk action and its progress. Its job has the same id."""
+
+    id: str
+    org_id: str | None = Field(description="The tenant of its items; None for all.")
+    subject: str = Field(description="dead_letters, deliveries or jobs.")
+    action: str
+    filter: str
+    reason: str
+    actor: str
+    state: str = Field(description="queued, processing, completed, failed or canceled.")
     matched: int
     ready: int
+    is_capped: bool
     done: int
-    remaining: int = Field(description="Number of matching items left for the next request.")
-    skipped: list[SkippedItems]
-    stopped: str | None
+    skipped: int
+    counts: dict[str, int] = Field(description="What became of the items so far.")
+    error: str | None
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+
+    @classmethod
+    def from_item(cls, found: BulkAction) -> BulkActionView:
+        """Render a bulk action of the operator API."""
+        given = {name: getattr(found, name) for name in cls.model_fields if name != "actor"}
+        actor = f"{found.actor.type}:{found.actor.id}"
+        return cls.model_validate({**given, "actor": actor, "counts": dict(found.counts)})
 
 
-@letters.write("/bulk", operation_id="act_on_dead_letters")
-def act_on_dead_letters(bulk: LetterBulk, caller: CallerOf) -> BulkResult:
-    """Take one step for every dead letter that matches."""
+_STARTED: dict[int | str, dict[str, Any]] = {
+    202: {
+        "description": "The action was started. Location is where its progress is.",
+        "model": BulkActionView,
+    }
+}
+
+
+@letters.write("/bulk", operation_id="act_on_dead_letters", responses=_STARTED)
+def act_on_dead_letters(
+    bulk: LetterBulk,
+    caller: CallerOf,
+    request: Request,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> BulkPlan | BulkActionView:
+    """Take one step for every dead letter that matches: a dry run, then a job."""
     wanted = bulk.filter.read()
     if not wanted.given:
         raise _no_condition()
-    act = _letter_action(caller, bulk, wanted)
-    preview = act(True)
+    action = _letter_action(bulk, wanted)
     if bulk.dry_run:
-        return _result(preview)
-    _check_count(bulk, preview.matched)
-    return _result(act(False))
+        how: Any = {"reason": bulk.reason, "is_dry_run": True}
+        nouns = caller.operator.dead_letters
+        if bulk.action == "replay":
+            found = nouns.replay_all(wanted, full_restart=bulk.full_restart, **how)
+        elif bulk.action == "discard":
+            found = nouns.discard_all(wanted, **how)
+        else:
+            steps = None if bulk.action == "recover" else [action.action]
+            given: Any = {
+                "kind": action.kind,
+                "done": action.done,
+                "evidence_ref": action.evidence_ref,
+            }
+            found = nouns.recover(wanted, steps=steps, **given, **how)
+        skipped = [(one.why, one.letters) for one in found.left_out]
+        return _plan(bulk.action, BulkCount(found.matched, found.ready), skipped)
+    return _start(caller, bulk, action, request, response, idempotency_key)
 
 
-def _letter_action(
-    caller: Caller, bulk: LetterBulk, wanted: DeadLetterFilter
-) -> Callable[[bool], Any]:
-    """Return the function that performs the bulk, or a dry run of it."""
-    nouns = caller.operator.dead_letters
-    how: Any = {"reason": bulk.reason, "limit": MOST_ITEMS}
+def _letter_action(bulk: LetterBulk, wanted: DeadLetterFilter) -> LetterAction:
+    """The action of the operator API. Raises ProblemError for a missing argument."""
+    given: dict[str, Any] = {}
+    name = str(bulk.action)
     match bulk.action:
         case "replay":
-            how["full_restart"] = bulk.full_restart
-            return lambda dry: nouns.replay_all(wanted, is_dry_run=dry, **how)
-        case "discard":
-            return lambda dry: nouns.discard_all(wanted, is_dry_run=dry, **how)
+            given["full_restart"] = bulk.full_restart
         case "triage":
-            how |= {"steps": [Action.TRIAGE], "kind": _required("kind", bulk.kind)}
+            given["kind"] = _required("kind", bulk.kind)
         case "remediate":
-            how |= {"steps": [Action.REMEDIATE], "done": _required("done", bulk.done)}
+            given["done"] = _required("done", bulk.done)
         case "validate":
             _required("is_safe_to_repeat", bulk.is_safe_to_repeat or None)
-            evidence = _required("evidence_ref", bulk.evidence_ref)
-            how |= {"steps": [Action.VALIDATE], "evidence_ref": evidence}
+            given["evidence_ref"] = _required("evidence_ref", bulk.evidence_ref)
         case "verify":
-            how["steps"] = [Action.VERIFY_REPLAY]
-        case "resolve":
-            how["steps"] = [Action.RESOLVE]
+            name = str(Action.VERIFY_REPLAY)
         case "recover":
-            how |= {"kind": bulk.kind, "full_restart": bulk.full_restart}
+            given |= {"kind": bulk.kind, "full_restart": bulk.full_restart}
+        case "discard" | "resolve":
+            pass
         case _:
             assert_never(bulk.action)
-    return lambda dry: nouns.recover(wanted, is_dry_run=dry, **how)
+    return LetterAction(name, wanted, bulk.reason, **given)
 
 
-@deliveries.write("/bulk", operation_id="act_on_deliveries")
-def act_on_deliveries(bulk: DeliveryBulk, caller: CallerOf) -> BulkResult:
-    """Confirm, resend or drop every held or failed delivery that matches."""
+@deliveries.write("/bulk", operation_id="act_on_deliveries", responses=_STARTED)
+def act_on_deliveries(
+    bulk: DeliveryBulk,
+    caller: CallerOf,
+    request: Request,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> BulkPlan | BulkActionView:
+    """Confirm, resend or drop every held or failed delivery that matches: a dry run, then a job."""
     wanted = bulk.filter.read()
     if not wanted.given:
         raise _no_condition()
-    nouns = caller.operator.deliveries
-    verbs = {"confirm": nouns.confirm_all, "resend": nouns.resend_all, "drop": nouns.drop_all}
-    verb = verbs[bulk.action]
-    preview = verb(wanted, reason=bulk.reason, is_dry_run=True, limit=MOST_ITEMS)
     if bulk.dry_run:
-        return _result(preview)
-    _check_count(bulk, preview.matched)
-    return _result(verb(wanted, reason=bulk.reason, is_dry_run=False, limit=MOST_ITEMS))
+        nouns = caller.operator.deliveries
+        verbs = {"confirm": nouns.confirm_all, "resend": nouns.resend_all, "drop": nouns.drop_all}
+        found = verbs[bulk.action](wanted, reason=bulk.reason, is_dry_run=True)
+        return _plan(bulk.action, BulkCount(found.matched, found.ready))
+    action = DeliveryAction(f"{bulk.action}_delivery", wanted, bulk.reason)
+    return _start(caller, bulk, action, request, response, idempotency_key)
 
 
-def _check_count(bulk: Bulk, matched: int) -> None:
-    expected = bulk.expected
-    if expected is None:
+@jobs.write("/cancel", operation_id="cancel_jobs", responses=_STARTED)
+def cancel_jobs(
+    bulk: JobBulk,
+    caller: CallerOf,
+    request: Request,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> BulkPlan | BulkActionView:
+    """Cancel every waiting and running job that matches: a dry run, then a job."""
+    wanted = bulk.filter.read()
+    if not str(wanted):
+        raise _no_condition()
+    if bulk.dry_run:
+        found = caller.operator.jobs.cancel_all(wanted, reason=bulk.reason, is_dry_run=True)
+        return _plan("cancel", BulkCount(found.matched, found.matched, found.is_capped))
+    action = CancelAction(wanted, bulk.reason)
+    return _start(caller, bulk, action, request, response, idempotency_key)
+
+
+@router.read("", operation_id="list_bulk_actions", as_tenant=True)
+def list_bulk_actions(
+    caller: CallerOf, limit: Limit = 50, cursor: Cursor = None
+) -> Listing[BulkActionView]:
+    """List bulk actions, newest first. A page may be short although there are more."""
+    pages = caller.pages("bulk_actions")
+    found = caller.operator.bulk_actions.list(limit=limit, before=pages.start(cursor))
+    return Listing[BulkActionView].model_validate(pages.page(found, BulkActionView.from_item))
+
+
+@router.read(
+    "/{bulk_action_id}",
+    operation_id="get_bulk_action",
+    as_tenant=True,
+    also=("dead_letters", "deliveries", "jobs"),
+)
+def get_bulk_action(bulk_action_id: str, caller: CallerOf) -> BulkActionView:
+    """Return a bulk action and its progress."""
+    return BulkActionView.from_item(caller.operator.bulk_actions.get(bulk_action_id))
+
+
+def _start(
+    caller: Caller,
+    bulk: Bulk,
+    action: BulkRequest,
+    request: Request,
+    response: Response,
+    idempotency_key: str | None,
+) -> BulkActionView:
+    """Start the job, and let this process run it if no worker does."""
+    if bulk.expected is None:
         raise ProblemError(
             422,
             "count_required",
@@ -198,13 +333,18 @@ def _check_count(bulk: Bulk, matched: int) -> None:
             "Send dry_run: true first, then expected with its count.",
             errors=[("expected", "is required unless dry_run is true")],
         )
-    if abs(matched - expected) > bulk.tolerance:
-        raise ProblemError(
-            409,
-            "count_changed",
-            f"The filter matches {matched} items now, not {expected}. Nothing was done.",
-            "Look at the items again, then repeat the action with the new count.",
-        )
+    made = caller.operator.bulk_actions.start(
+        action,
+        expected=bulk.expected,
+        tolerance=bulk.tolerance,
+        idempotency_key=idempotency_key,
+        request_id=caller.request_id,
+    )
+    request.app.state.bulk_runner.wake()
+    response.status_code = 202
+    root = request.scope.get("root_path", "")
+    response.headers["Location"] = f"{root}/v1/bulk-actions/{made.id}"
+    return BulkActionView.from_item(made)
 
 
 def _required(name: str, value: Any) -> Any:
@@ -229,17 +369,12 @@ def _no_condition() -> ProblemError:
     )
 
 
-def _result(answer: Any) -> BulkResult:
-    skipped = [
-        SkippedItems(why=one.why, items=one.letters) for one in getattr(answer, "left_out", ())
-    ]
-    return BulkResult(
-        action=answer.action,
-        dry_run=answer.is_dry_run,
-        matched=answer.matched,
-        ready=answer.ready,
-        done=answer.done,
-        remaining=max(0, answer.ready - answer.done),
-        skipped=skipped,
-        stopped=getattr(answer, "stopped", None),
+def _plan(action: str, found: BulkCount, skipped: list[tuple[str, int]] | None = None) -> BulkPlan:
+    listed = [SkippedItems(why=why, items=items) for why, items in skipped or ()]
+    return BulkPlan(
+        action=action,
+        matched=found.matched,
+        ready=found.ready,
+        is_capped=found.is_capped,
+        skipped=listed,
     )

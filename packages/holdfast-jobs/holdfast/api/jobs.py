@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import Header, Query, Response
+from fastapi import Query, Response
 from pydantic import Field
 
 from holdfast.api.caller import Caller, CallerOf
-from holdfast.api.models import Action, AuditEvent, Body, Model, NamedId
+from holdfast.api.models import Action, AuditEvent, Body, IdempotencyKey, Model, NamedId
 from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.problems import ProblemError
 from holdfast.api.resource import Resource
@@ -20,16 +20,6 @@ router = Resource("jobs")
 
 MOST_JOBS = 500
 """How many jobs one request may enqueue: one statement."""
-
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=200,
-        description="Idempotency key: requests of a tenant with the same key are one job.",
-    ),
-]
 
 
 class JobItem(Model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
+from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from holdfast.ids import BARE_NAME, read_named_id
@@ -12,6 +13,16 @@ from holdfast.operate import audit
 
 Reason = Annotated[
     str, Field(min_length=1, max_length=1_000, description="Reason recorded in the audit.")
+]
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        description="Idempotency key: requests of a tenant with the same key are one.",
+    ),
 ]
 
 

@@ -12,7 +12,7 @@ for a document that the client has.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
@@ -105,9 +105,17 @@ class Resource(APIRouter):
         super().__init__(prefix=prefix, tags=[noun], route_class=GuardedRoute)
 
     def read(
-        self, path: str, *, frontend: bool = False, as_tenant: bool = False, **options: Any
+        self,
+        path: str,
+        *,
+        frontend: bool = False,
+        as_tenant: bool = False,
+        also: Sequence[str] = (),
+        **options: Any,
     ) -> Callable[[F], F]:
         """Declare a GET that needs the scope ``NOUN:read``; *frontend* keys may use it too.
+
+        *also* names other nouns whose read scope suffices.
 
         *as_tenant*: for a key of a tenant, PostgreSQL reads in the role of tenants, so that
         row-level security checks the statements as well.
@@ -117,7 +125,10 @@ class Resource(APIRouter):
             304: {"description": "The client has this document: see If-None-Match."},
             **options.pop("responses", {}),
         }
-        declare = self._declare("GET", READ, path, frontend, {**options, "responses": responses})
+        more = [f"{noun}:{READ}" for noun in also]
+        declare = self._declare(
+            "GET", READ, path, frontend, {**options, "responses": responses}, more
+        )
 
         def read(endpoint: F) -> F:
             endpoint.__holdfast_as_tenant__ = as_tenant  # type: ignore[attr-defined]
@@ -133,9 +144,15 @@ class Resource(APIRouter):
         return self._declare(method, WRITE, path, frontend, {**options, "responses": responses})
 
     def _declare(
-        self, method: str, verb: str, path: str, frontend: bool, options: dict[str, Any]
+        self,
+        method: str,
+        verb: str,
+        path: str,
+        frontend: bool,
+        options: dict[str, Any],
+        also: Sequence[str] = (),
     ) -> Callable[[F], F]:
-        scopes = (f"{self.noun}:{verb}", *((FRONTEND,) if frontend else ()))
+        scopes = (f"{self.noun}:{verb}", *also, *((FRONTEND,) if frontend else ()))
 
         def declare(endpoint: F) -> F:
             endpoint.__holdfast_scopes__ = scopes  # type: ignore[attr-defined]

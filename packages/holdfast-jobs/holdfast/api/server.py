@@ -75,7 +75,12 @@ class Server:
 
     def run(self) -> None:
         """Serve until SIGINT or SIGTERM. Open requests have a few seconds to finish."""
-        self._server.run(sockets=[self._socket])
+        # Bulk actions of an earlier process continue.
+        self.app.state.bulk_runner.wake()
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self.app.state.bulk_runner.stop()
 
     def stop(self) -> None:
         """Stop serving, from any thread."""

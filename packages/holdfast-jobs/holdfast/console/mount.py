@@ -52,7 +52,10 @@ def install(app: FastAPI, hf: Holdfast) -> None:
     """Add the console to the application of the HTTP API, under ``/console``."""
     has_openid = hf.settings.serve.oidc.issuer is not None
     site = Site(
-        hf, ApiAccess(app.state.authentication), openid_path="/oidc/login" if has_openid else None
+        hf,
+        ApiAccess(app.state.authentication),
+        openid_path="/oidc/login" if has_openid else None,
+        runner=app.state.bulk_runner,
     )
     app.state.console = site
     if has_openid:

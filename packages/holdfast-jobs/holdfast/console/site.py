@@ -25,6 +25,7 @@ from holdfast.console.pages import PAGES
 from holdfast.console.visit import ConsolePages, Go, Page, PageContext, Shown, link
 from holdfast.errors import Conflict, Forbidden, HoldfastError, InvalidArgument, NotFound
 from holdfast.operate.access import limited_reads
+from holdfast.operate.bulk_runner import BulkRunner
 from holdfast.operate.operator import Operator
 
 _log = logging.getLogger("holdfast.console")
@@ -79,8 +80,10 @@ class Site:
         *,
         prefix: str = "/console",
         openid_path: str | None = None,
+        runner: BulkRunner | None = None,
     ) -> None:
         self.hf = hf
+        self.runner = runner or BulkRunner(hf)
         self.prefix = prefix
         self.access = access
         # The path below the prefix that begins a login with OpenID Connect, if there is one.
@@ -121,6 +124,7 @@ class Site:
             dict(request.query_params),
             await _form(request),
             self.panels,
+            self.runner.wake,
         )
         try:
             if page.method == "POST":

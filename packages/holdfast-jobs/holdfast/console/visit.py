@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from holdfast.actor import Role
 from holdfast.errors import Forbidden
+from holdfast.operate.bulk_action import BulkRequest
 from holdfast.operate.operator import Operator
 from holdfast.operate.refusal import InvalidAction
 
@@ -49,6 +50,8 @@ class PageContext:
     form: Mapping[str, Sequence[str]] = field(default_factory=dict)
     # Panels of the extensions, for the overview.
     panels: Sequence[Callable[[PageContext], Panel | None]] = ()
+    # Lets this process run bulk actions if no worker does.
+    wake_runner: Callable[[], None] = lambda: None
 
     @property
     def role(self) -> Role:
@@ -72,6 +75,12 @@ class PageContext:
         """Raise Forbidden for a caller who only reads."""
         if not self.can_act:
             raise Forbidden(f"The role {self.role} is read-only. Ask an operator to do this.")
+
+    def start(self, request: BulkRequest, *, expected: int) -> Go:
+        """Start a bulk action, and continue with its page. Raises CountChanged."""
+        action = self.operator.bulk_actions.start(request, expected=expected)
+        self.wake_runner()
+        return Go(f"/bulk-actions/{action.id}")
 
     def text(self, name: str) -> str:
         """A field of the form; empty if it was not sent."""

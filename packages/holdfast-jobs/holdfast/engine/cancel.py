@@ -6,17 +6,19 @@ claim and is dropped.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
 from holdfast.actor import ActorType, Role
 from holdfast.document import BadDocument, check
 from holdfast.engine import audit
-from holdfast.engine.dead_letter import end_canceled_replay
+from holdfast.engine.dead_letter import end_canceled_replays
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import Actor, State
 from holdfast.engine.state_hook import reached_row, run_state_statements
 from holdfast.errors import Forbidden, InvalidJob, JobNotFound
-from holdfast.store import Statements, Store, Tx
+from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.caller_connection import noting_queues
 
 SQL = Statements("holdfast.engine", "job.sql")
@@ -46,34 +48,14 @@ def cancel_job(
     If the job type declares a ``cancel_role``, *role* must be at least that; without a role only
     the system may cancel. Raises Forbidden otherwise.
     """
-    for name, text in (("actor", actor.id), ("reason", reason)):
-        try:
-            check(text)
-        except BadDocument as exc:
-            raise InvalidJob({name: str(exc)}) from exc
+    check_texts(actor, reason)
     _check_role(store, registry, org_id=org_id, job_id=job_id, actor=actor, role=role)
 
     def work(tx: Tx) -> CancelAnswer:
-        job = tx.maybe(SQL.find_job, org_id=org_id, id=job_id)
-        if job is None:
+        jobs = tx.many(SQL.list_cancelable, jobs=[{"org_id": org_id, "id": job_id}])
+        if not jobs:
             raise JobNotFound(job_id)
-        changed = tx.maybe(SQL.request_cancel, org_id=org_id, id=job_id)
-        if changed is None:
-            answer = CancelAnswer.TOO_LATE
-        elif changed["state"] == State.CANCELED:
-            answer = CancelAnswer.CANCELED
-        else:
-            answer = CancelAnswer.REQUESTED
-        if answer is CancelAnswer.CANCELED:
-            run_state_statements(tx, [reached_row(job, State.CANCELED)])
-        attempt = job["attempt_count"] + 1
-        detail = {"reason": reason[:200], "answer": answer, "was": job["state"]}
-        entries = [audit.Entry(org_id, job_id, "job.cancel_requested", attempt, detail)]
-        if answer is CancelAnswer.CANCELED:
-            entries.append(audit.Entry(org_id, job_id, "job.canceled", attempt))
-        audit.record(tx, actor, entries)
-        if answer is CancelAnswer.CANCELED:
-            end_canceled_replay(tx, job, actor=actor)
+        (answer,) = request_cancels(tx, jobs, actor=actor, reason=reason).values()
         return answer
 
     with noting_queues() as queues:
@@ -82,6 +64,53 @@ def cancel_job(
     if queues:
         store.announce(sorted(queues))
     return answered
+
+
+def check_texts(actor: Actor, reason: str) -> None:
+    """Raise InvalidJob if the actor or the reason cannot be stored."""
+    for name, text in (("actor", actor.id), ("reason", reason)):
+        try:
+            check(text)
+        except BadDocument as exc:
+            raise InvalidJob({name: str(exc)}) from exc
+
+
+def request_cancels(
+    tx: Tx,
+    jobs: Sequence[Row],
+    *,
+    actor: Actor,
+    reason: str,
+    detail: Mapping[str, Any] | None = None,
+) -> dict[tuple[str, str], CancelAnswer]:
+    """Cancel jobs of ``list_cancelable`` in a fixed number of statements; all are audited."""
+    keys = [(str(job["org_id"]), str(job["id"])) for job in jobs]
+    asked = [{"org_id": org_id, "id": job_id} for org_id, job_id in keys]
+    changed = {
+        (str(row["org_id"]), str(row["id"])): row["state"]
+        for row in tx.many(SQL.request_cancels, jobs=asked)
+    }
+    answers = {key: _answer(changed.get(key)) for key in keys}
+    entries, canceled = list[audit.Entry](), list[Row]()
+    for key, job in zip(keys, jobs, strict=True):
+        attempt = job["attempt_count"] + 1
+        says = {"reason": reason[:200], "answer": answers[key], "was": job["state"]}
+        says |= detail or {}
+        entries.append(audit.Entry(*key, "job.cancel_requested", attempt, says))
+        if answers[key] is CancelAnswer.CANCELED:
+            entries.append(audit.Entry(*key, "job.canceled", attempt))
+            canceled.append(job)
+    run_state_statements(tx, [reached_row(job, State.CANCELED) for job in canceled])
+    audit.record(tx, actor, entries)
+    end_canceled_replays(tx, canceled, actor=actor)
+    return answers
+
+
+def _answer(state: str | None) -> CancelAnswer:
+    """The effect of a request; *state* is that of a changed job."""
+    if state is None:
+        return CancelAnswer.TOO_LATE
+    return CancelAnswer.CANCELED if state == State.CANCELED else CancelAnswer.REQUESTED
 
 
 def _check_role(
@@ -98,9 +127,7 @@ def _check_role(
     if job is None:
         raise JobNotFound(job_id)
     least = _least_role(registry, job["job_type"], job["cancel_role"])
-    if least is None:
-        return
-    if actor.type is ActorType.SYSTEM if role is None else role.rank >= least.rank:
+    if least is None or _may_cancel(actor, role, least):
         return
     # A caller without a role acts for its tenant, with the rights of a member.
     detail = {"action": "cancel", "role": role or Role.MEMBER, "why": Forbidden.__name__}
@@ -118,6 +145,16 @@ def _check_role(
         f"Job {job_id} was not canceled: only the system or the role {least} cancels jobs of type"
         f" {job['job_type']!r}. Use hf.operate(actor=…, role={str(least)!r}).cancel(…)."
     )
+
+
+def may_cancel(job: Row, *, actor: Actor, role: Role | None, registry: Registry | None) -> bool:
+    """Whether the rule of the type of *job*, a row of ``list_cancelable``, allows a cancel."""
+    least = _least_role(registry, job["job_type"], job["cancel_role"])
+    return least is None or _may_cancel(actor, role, least)
+
+
+def _may_cancel(actor: Actor, role: Role | None, least: Role) -> bool:
+    return actor.type is ActorType.SYSTEM if role is None else role.rank >= least.rank
 
 
 def _least_role(registry: Registry | None, job_type: str, stored: str | None) -> Role | None:

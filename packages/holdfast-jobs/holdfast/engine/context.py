@@ -182,9 +182,13 @@ class Context:
             await asyncio.to_thread(call, *args)
 
     def _save(self, **columns: str) -> None:
-        row = {"org_id": self.job.org_id, "job_id": self.job.id, "stage": self.job.stage, **columns}
-        self.session.write(lambda tx: tx.affected(SQL.save_stage, stages=[row]))
+        self.session.write(lambda tx: self.save_in(tx, **columns))
         self.raise_if_canceled()
+
+    def save_in(self, tx: Tx, **columns: str) -> None:
+        """Store the checkpoint or the progress of the stage as part of *tx*."""
+        row = {"org_id": self.job.org_id, "job_id": self.job.id, "stage": self.job.stage, **columns}
+        tx.affected(SQL.save_stage, stages=[row])
 
     def set_result(self, value: Any) -> None:
         """Set the result of this stage, inside ``job.transaction(complete=True)``.

@@ -6,7 +6,7 @@ outcome is written to the dead letter of the job that it repeats.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,13 +59,17 @@ def write_dead_letters(tx: Tx, settled: Sequence[tuple[Claimed, Outcome]]) -> Wr
     return written
 
 
-def end_canceled_replay(tx: Tx, job: Row, *, actor: Actor) -> None:
-    """Record in its dead letter that the waiting replay *job* was canceled."""
-    if job["replay_of"] is None:
-        return
-    end = {"org_id": job["org_id"], "id": job["id"], "is_permanent": 0}
-    for row in _end_replays(tx, [end]):
-        audit.record(tx, actor, _entries(row, is_escalated=False))
+def end_canceled_replays(tx: Tx, jobs: Iterable[Row], *, actor: Actor) -> None:
+    """Record in their dead letters that those of *jobs* that are waiting replays were canceled."""
+    ends = [
+        {"org_id": job["org_id"], "id": job["id"], "is_permanent": 0}
+        for job in jobs
+        if job["replay_of"] is not None
+    ]
+    if ends:
+        ended = _end_replays(tx, ends)
+        entries = [entry for row in ended for entry in _entries(row, is_escalated=False)]
+        audit.record(tx, actor, entries)
 
 
 def _end_replays(tx: Tx, ends: Sequence[Mapping[str, Any]]) -> list[Row]:

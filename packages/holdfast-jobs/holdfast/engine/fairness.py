@@ -87,7 +87,9 @@ class CursorPosition:
     @property
     def before(self) -> str:
         """The id after which the rotation continues."""
-        return str(uuid.UUID(int=uuid.UUID(self.org_id).int - 1)) if self.left else self.org_id
+        if not self.left or self.org_id == NOBODY:
+            return self.org_id
+        return str(uuid.UUID(int=uuid.UUID(self.org_id).int - 1))
 
 
 @dataclass(slots=True)

@@ -590,7 +590,14 @@ FROM {rows jobs: org_id uuid, id uuid}
 JOIN holdfast.job_stage_history AS stage
   ON stage.org_id = jobs.org_id AND stage.job_id = jobs.id;
 
--- request_cancel :maybe — cancel a queued job at once, or request a running one to stop
+-- list_cancelable :many — crosses tenants: the columns of these jobs that a cancel needs
+SELECT job.org_id, job.id, job.job_type, job.state, job.attempt_count, job.replay_of,
+       job.idempotency_key, rule.cancel_role
+FROM {rows jobs: org_id uuid, id uuid}
+JOIN holdfast.job_record AS job ON job.org_id = jobs.org_id AND job.id = jobs.id
+LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = job.job_type;
+
+-- request_cancels :many — crosses tenants: cancel queued jobs at once, request running ones to stop
 UPDATE holdfast.job AS job
 SET cancel_requested_at = coalesce(cancel_requested_at, {now}),
     state = CASE WHEN state = 'processing' THEN state ELSE 'canceled' END,
@@ -599,8 +606,9 @@ SET cancel_requested_at = coalesce(cancel_requested_at, {now}),
         {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
                          WHERE category.name = job.category), 2592000000))} END,
     updated_at = {now}
-WHERE org_id = :org_id AND id = :id AND finished_at IS NULL
-RETURNING state;
+FROM {rows jobs: org_id uuid, id uuid}
+WHERE job.org_id = jobs.org_id AND job.id = jobs.id AND job.finished_at IS NULL
+RETURNING job.org_id, job.id, job.state;
 
 -- stop_jobs :many — crosses tenants: cancel requeued jobs for which a cancel was requested
 UPDATE holdfast.job AS job

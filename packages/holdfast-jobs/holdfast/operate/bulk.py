@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.actor import Role
 from holdfast.errors import Forbidden, QueueFull
 from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.operate.bulk_page import BulkCount, BulkPage
 from holdfast.operate.bulk_steps import RECOVERY, Decision, Walk, take_steps
 from holdfast.operate.dead_letter import DeadLetter, DeadLetterState, Standing
 from holdfast.operate.dead_letter_input import (
@@ -26,6 +27,7 @@ from holdfast.operate.dead_letter_input import (
     read_place,
     read_texts,
 )
+from holdfast.operate.page import NEWEST
 from holdfast.operate.refusal import InvalidAction, NothingMatches
 from holdfast.operate.replay import SQL, Replays, make_replays
 from holdfast.store import Row, Tx
@@ -89,6 +91,23 @@ def perform(
 
     *name* is the action in the answer. The first step is the action of a refusal.
     """
+    pages = letter_pages(context, name, steps, ask)
+    groups = pages.find_groups()
+    try:
+        _check_size(pages.ask, sum(groups.values()))
+    except (InvalidAction, NothingMatches) as error:
+        context.refuse(steps[0], error, org_id=pages.org_id, subject=SUBJECT)
+    return pages.run(groups)
+
+
+def letter_pages(
+    context: OperatorContext,
+    name: str,
+    steps: Sequence[Action],
+    ask: BulkRequest,
+    detail: Mapping[str, Any] | None = None,
+) -> LetterPages:
+    """Return the pages of steps that *context* may take. Refusals are audited."""
     action = steps[0]
     try:
         ask = _read(ask)
@@ -105,13 +124,7 @@ def perform(
             f"{name} across tenants requires the role admin; pass org_id for one tenant."
         )
         context.refuse(action, refusal, org_id=None, subject=SUBJECT)
-    bulk = _Bulk(context, name, Walk(tuple(steps), ask.decision), ask, org_id)
-    groups = bulk.find_groups()
-    try:
-        _check_size(ask, sum(groups.values()))
-    except (InvalidAction, NothingMatches) as error:
-        context.refuse(action, error, org_id=org_id, subject=SUBJECT)
-    return bulk.run(groups)
+    return LetterPages(context, name, Walk(tuple(steps), ask.decision), ask, org_id, detail or {})
 
 
 def read_steps(steps: Sequence[str] | None) -> tuple[Action, ...]:
@@ -153,14 +166,42 @@ def _check_size(ask: BulkRequest, matched: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bulk:
-    """One bulk in progress."""
+class LetterPages:
+    """The pages of a bulk action on dead letters."""
 
     context: OperatorContext
     name: str
     walk: Walk
     ask: BulkRequest
     org_id: str | None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    subject: str = SUBJECT
+
+    def count(self) -> BulkCount:
+        """Count the items that match, and those in a required state."""
+        groups = self.find_groups()
+        ready = sum(found for item, found in groups.items() if self._why_not(item) is None)
+        return BulkCount(sum(groups.values()), ready)
+
+    def first_cursor(self) -> str | None:
+        """The cursor before the newest item that matches now."""
+        rows = self.context.store.read(lambda tx: self._rows(tx, 1, None))
+        return place_of({**rows[0], "job_id": NEWEST}) if rows else None
+
+    def act(self, tx: Tx, cursor: str) -> BulkPage:
+        """Take the steps with the items of one page."""
+        rows, replays, taken = self._act_in(tx, PAGE, cursor, self.context.ids.take(PAGE))
+
+        def announce() -> None:
+            if replays is not None:
+                replays.announce(self.context)
+
+        following = place_of(rows[-1]) if len(rows) == PAGE else None
+        counts = {"done": len(taken), "skipped": len(rows) - len(taken)}
+        return BulkPage(following, counts, announce)
+
+    def finish(self) -> None:
+        """Nothing follows."""
 
     def find_groups(self) -> dict[Standing, int]:
         """Count the matching items by standing, in one statement."""
@@ -216,28 +257,33 @@ class _Bulk:
         return done, None
 
     def _act_on_page(self, size: int, before: str | None) -> tuple[list[Row], list[dict[str, Any]]]:
+        # Taken before the transaction: a retried transaction inserts the same jobs.
         ids = self.context.ids.take(size)
-
-        def work(tx: Tx) -> tuple[list[Row], Replays | None, list[dict[str, Any]]]:
-            rows = self._rows(tx, size, before)
-            found = [(DeadLetter.from_row(row), Standing.from_row(row)) for row in rows]
-            fit = [pair for pair in found if self._why_not(pair[1]) is None]
-            if not fit:
-                return rows, None, []
-            changed, ready = take_steps(tx, self.context, fit, self.walk, self._detail)
-            after = {(one.org_id, one.job_id): _name(one) for one in changed}
-            replays = self._replay(tx, ready, ids) if ready else None
-            for made in () if replays is None else replays.made:
-                key = made["org_id"], made["job_id"]
-                one = next(one for one in ready if (one.org_id, one.job_id) == key)
-                replaying = replace(one, state=DeadLetterState.REPLAYING)
-                after[key] = _name(replaying, replay=made["replay_job_id"])
-            return rows, replays, list(after.values())
-
-        rows, replays, taken = self.context.store.write(work)
+        rows, replays, taken = self.context.store.write(
+            lambda tx: self._act_in(tx, size, before, ids)
+        )
         if replays is not None:
             replays.announce(self.context)
         return rows, taken
+
+    def _act_in(
+        self, tx: Tx, size: int, before: str | None, ids: Sequence[str]
+    ) -> tuple[list[Row], Replays | None, list[dict[str, Any]]]:
+        """Take the steps with one page; return its rows, its replays and the changed items."""
+        rows = self._rows(tx, size, before)
+        found = [(DeadLetter.from_row(row), Standing.from_row(row)) for row in rows]
+        fit = [pair for pair in found if self._why_not(pair[1]) is None]
+        if not fit:
+            return rows, None, []
+        changed, ready = take_steps(tx, self.context, fit, self.walk, self._detail)
+        after = {(one.org_id, one.job_id): _name(one) for one in changed}
+        replays = self._replay(tx, ready, ids) if ready else None
+        for made in () if replays is None else replays.made:
+            key = made["org_id"], made["job_id"]
+            one = next(one for one in ready if (one.org_id, one.job_id) == key)
+            replaying = replace(one, state=DeadLetterState.REPLAYING)
+            after[key] = _name(replaying, replay=made["replay_job_id"])
+        return rows, replays, list(after.values())
 
     def _replay(self, tx: Tx, letters: Sequence[DeadLetter], ids: Sequence[str]) -> Replays:
         return make_replays(
@@ -253,7 +299,7 @@ class _Bulk:
     @property
     def _detail(self) -> dict[str, Any]:
         """Return the audit detail that links each item to its bulk."""
-        return {"filter": str(self.ask.wanted) or "everything"}
+        return {"filter": str(self.ask.wanted) or "everything", **self.detail}
 
     def _rows(self, tx: Tx, size: int, before: str | None) -> list[Row]:
         params = self.ask.wanted.params(self.org_id) | read_place(before)

@@ -1,34 +1,51 @@
-"""Cancel many jobs by filter, with a dry run. Each job is canceled like a single one."""
+"""Cancel many jobs by filter, with a dry run. Each job is canceled like a single one.
+
+Pages follow the primary key of the job table, and each page is one transaction with a fixed number
+of statements.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from holdfast.actor import Role
-from holdfast.engine.cancel import CancelAnswer
+from holdfast.clock import read_instant, write_instant
+from holdfast.engine.audit import PLATFORM_ORG, Deed, record_actions
+from holdfast.engine.cancel import CancelAnswer, may_cancel, request_cancels
 from holdfast.engine.job import State
-from holdfast.errors import Forbidden, JobNotFound
+from holdfast.errors import Forbidden
 from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
-from holdfast.operate.cancel import LONGEST_REASON, cancel_job
+from holdfast.operate.bulk_page import BulkCount, BulkPage
+from holdfast.operate.cancel import LONGEST_REASON
+from holdfast.operate.page import NEWEST, read_id
 from holdfast.operate.refusal import InvalidAction
-from holdfast.store import Statements, Tx
+from holdfast.store import Row, Statements, Tx
 
 if TYPE_CHECKING:
     from holdfast.operate.jobs import JobFilter
 
-SQL = Statements("holdfast.operate", "overview.sql")
+SQL = Statements("holdfast.operate", "cancel_all.sql")
+OVERVIEW_SQL = Statements("holdfast.operate", "overview.sql")
 
+SUBJECT = "jobs"
 LONGEST = 10_000
+# How many jobs a count reads at most, of a tenant or of each state.
+REACH = 10_000
+PAGE = 500
+REFUSED = "refused"
+_FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
 class CancelAllAnswer:
     """The result of a bulk cancel; for a dry run, how many jobs match.
 
-    *is_capped* means that more jobs match than one call cancels.
+    *is_capped* means that the counting stopped, so more jobs may match.
     """
 
     is_dry_run: bool
@@ -44,10 +61,42 @@ def cancel_matching(
     context: OperatorContext, wanted: JobFilter, *, reason: str, is_dry_run: bool, limit: int
 ) -> CancelAllAnswer:
     """Cancel the jobs that match *wanted*, at most *limit* of them."""
-    wanted = wanted.check()
-    org_id = context.tenant_for(Action.CANCEL, wanted.org_id, subject="jobs")
     if not 1 <= limit <= LONGEST:
         raise InvalidAction({"limit": f"must be from 1 to {LONGEST}"})
+    pages = cancel_pages(context, wanted, reason=reason)
+    found = pages.count()
+    answer = CancelAllAnswer(is_dry_run, found.matched, found.is_capped)
+    if is_dry_run:
+        return answer
+    counts: Counter[str] = Counter()
+    cursor: str | None = pages.first_cursor()
+    while cursor is not None and counts.total() < limit:
+        left, at = limit - counts.total(), cursor
+        page = context.store.write(lambda tx, at=at, left=left: pages.act(tx, at, left))  # type: ignore[misc]
+        counts.update(page.counts)
+        cursor = page.next
+    return CancelAllAnswer(
+        is_dry_run,
+        answer.matched,
+        answer.is_capped,
+        counts[CancelAnswer.CANCELED],
+        counts[CancelAnswer.REQUESTED],
+        counts[CancelAnswer.TOO_LATE],
+        counts[REFUSED],
+    )
+
+
+def cancel_pages(
+    context: OperatorContext,
+    wanted: JobFilter,
+    *,
+    reason: str,
+    detail: Mapping[str, Any] | None = None,
+    without: str | None = None,
+) -> CancelPages:
+    """Return the pages of a cancel that *context* may do. The job *without* is left out."""
+    wanted = wanted.check()
+    org_id = context.tenant_for(Action.CANCEL, wanted.org_id, subject=SUBJECT)
     if wanted == type(wanted)():
         raise InvalidAction({"filter": "is empty and would match everything; name a condition"})
     if wanted.state is not None and State(wanted.state).is_terminal:
@@ -56,47 +105,128 @@ def cancel_matching(
         refusal = Forbidden(
             "cancel across tenants requires the role admin; pass org_id for one tenant."
         )
-        context.refuse(Action.CANCEL, refusal, org_id=None, subject="jobs")
+        context.refuse(Action.CANCEL, refusal, org_id=None, subject=SUBJECT)
     reason = admit(
-        context, Action.CANCEL, reason, org_id=org_id, subject="jobs", longest=LONGEST_REASON
+        context, Action.CANCEL, reason, org_id=org_id, subject=SUBJECT, longest=LONGEST_REASON
     )
-    found = _find(context, wanted, org_id, LONGEST + 1)
-    answer = CancelAllAnswer(is_dry_run, min(LONGEST, len(found)), len(found) > LONGEST)
-    if is_dry_run:
-        return answer
-    counts: Counter[str] = Counter()
-    for job_id in found[:limit]:
-        try:
-            counts[cancel_job(context, job_id, reason=reason)] += 1
-        except JobNotFound:
-            counts[CancelAnswer.TOO_LATE] += 1
-        except Forbidden:
-            counts["refused"] += 1
-    return CancelAllAnswer(
-        is_dry_run,
-        answer.matched,
-        answer.is_capped,
-        counts[CancelAnswer.CANCELED],
-        counts[CancelAnswer.REQUESTED],
-        counts[CancelAnswer.TOO_LATE],
-        counts["refused"],
-    )
+    return CancelPages(context, wanted, org_id, reason, detail or {}, without)
 
 
-def _find(context: OperatorContext, wanted: JobFilter, org_id: str | None, limit: int) -> list[str]:
-    known = {*context.app.known_queues, *context.app.queues.rules().queues}
-    queues = known if wanted.queue is None else {wanted.queue}
-    params = {
-        "queues": [{"name": name} for name in sorted(queues)],
-        "org_id": org_id,
-        "state": wanted.state,
-        "job_type": wanted.job_type,
-        "error_class": wanted.error_class,
-        "limit": limit,
-    }
+@dataclass(frozen=True, slots=True)
+class CancelPages:
+    """The pages of a bulk cancel."""
 
-    def work(tx: Tx) -> list[str]:
-        tx.one(SQL.bound_reading)
-        return [str(row["id"]) for row in tx.many(SQL.list_unfinished, **params)]
+    context: OperatorContext
+    wanted: JobFilter
+    org_id: str | None
+    reason: str
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    without: str | None = None
+    name: str = Action.CANCEL
+    subject: str = SUBJECT
 
-    return context.store.read(work)
+    def count(self) -> BulkCount:
+        """Count the jobs that match, within a bounded number of reads."""
+        wanted = self.wanted
+        params: dict[str, Any] = {
+            "state": wanted.state,
+            "job_type": wanted.job_type,
+            "queue": wanted.queue,
+            "error_class": wanted.error_class,
+            "reach": REACH,
+        }
+
+        def work(tx: Tx) -> list[Row]:
+            tx.one(OVERVIEW_SQL.bound_reading)
+            if self.org_id is not None:
+                return tx.many(SQL.count_unfinished_of, **params, org_id=self.org_id)
+            app = self.context.app
+            known = {*app.known_queues, *app.queues.rules().queues}
+            queues = known if wanted.queue is None else {wanted.queue}
+            named = [{"name": name} for name in sorted(queues)]
+            return tx.many(SQL.count_unfinished, **params, queues=named)
+
+        rows = self.context.store.read(work)
+        matched = sum(int(row["jobs"]) for row in rows)
+        is_capped = any(row["seen"] >= REACH for row in rows) or self._leaves_out_batches
+        return BulkCount(matched, matched, is_capped)
+
+    @property
+    def _leaves_out_batches(self) -> bool:
+        if self.org_id is not None or self.wanted.state in (State.QUEUED, State.PROCESSING):
+            return False
+        return any(handler.router is not None for handler in self.context.registry)
+
+    def first_cursor(self) -> str:
+        """The cursor before the first job; jobs that are created later are left out."""
+        now = read_instant(self.context.store.one(SQL.find_end)["now"])
+        # Written instants have no microseconds.
+        until = write_instant(now + timedelta(milliseconds=1))
+        return f"{until}/{self.org_id or PLATFORM_ORG}/{_FIRST_ID}"
+
+    def act(self, tx: Tx, cursor: str, limit: int = PAGE) -> BulkPage:
+        """Cancel the matching jobs of one page, at most *limit* of them."""
+        until, after_org, after_id = _read_cursor(cursor)
+        rows = tx.many(
+            SQL.page_jobs,
+            until=until,
+            after_org=after_org,
+            after_id=after_id,
+            last_org=self.org_id or NEWEST,
+            limit=PAGE,
+        )
+        is_last = len(rows) < PAGE
+        matching = list(filter(self._matches, rows))
+        if len(matching) > limit:
+            matching, is_last = matching[:limit], False
+            rows = matching
+        counts: Counter[str] = Counter()
+        who: dict[str, Any] = {"actor": self.context.actor}
+        allowed, refused = list[Row](), list[Row]()
+        rule = {**who, "role": self.context.role, "registry": self.context.registry}
+        for row in matching:
+            (allowed if may_cancel(row, **rule) else refused).append(row)
+        if allowed:
+            detail = {"filter": self._filter, **self.detail}
+            made = request_cancels(tx, allowed, **who, reason=self.reason, detail=detail)
+            counts.update(made.values())
+        if refused:
+            counts[REFUSED] = len(refused)
+            record_actions(tx, [self._refusal(row) for row in refused])
+        following = None if is_last else f"{until}/{rows[-1]['org_id']}/{rows[-1]['id']}"
+        return BulkPage(following, {str(name): found for name, found in counts.items()})
+
+    def finish(self) -> None:
+        """Nothing follows."""
+
+    def _matches(self, row: Row) -> bool:
+        wanted = self.wanted
+        return (
+            row["finished_at"] is None
+            and row["cancel_requested_at"] is None
+            and bool(row["is_earlier"])
+            and str(row["id"]) != self.without
+            and wanted.state in (None, row["state"])
+            and wanted.job_type in (None, row["job_type"])
+            and wanted.queue in (None, row["queue"])
+            and wanted.error_class in (None, row["error_class"])
+        )
+
+    @property
+    def _filter(self) -> str:
+        return str(self.wanted)
+
+    def _refusal(self, row: Row) -> Deed:
+        detail = {"action": Action.CANCEL, "role": self.context.role, "why": Forbidden.__name__}
+        subject = f"job:{row['id']}"
+        return Deed(self.context.actor, str(row["org_id"]), subject, "operator.refused", detail)
+
+
+def _read_cursor(cursor: str) -> tuple[str, str, str]:
+    until, _, key = cursor.partition("/")
+    org_id, _, job_id = key.partition("/")
+    try:
+        read_instant(until)
+    except ValueError:
+        raise InvalidAction({"cursor": "must be one of this bulk action"}) from None
+    return until, read_id("cursor", org_id), read_id("cursor", job_id)

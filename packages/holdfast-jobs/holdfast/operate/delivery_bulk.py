@@ -8,8 +8,9 @@ bulk can be repeated.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import UUID
 
 from holdfast.actor import Role
 from holdfast.engine.audit import record_actions
@@ -17,6 +18,7 @@ from holdfast.errors import Forbidden
 from holdfast.event import DeliveryChange
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.bring_back import bring_back
+from holdfast.operate.bulk_page import BulkCount, BulkPage
 from holdfast.operate.dead_letter_input import read_texts
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.page import NEWEST
@@ -110,6 +112,22 @@ def decide_all(
     context: OperatorContext, action: Action, request: BulkRequest
 ) -> DeliveryBulkResult:
     """Apply *action* to every matching delivery that allows it."""
+    pages = delivery_pages(context, action, request)
+    groups = pages.find_groups()
+    try:
+        _check_size(pages.request, sum(group.deliveries for group in groups))
+    except (InvalidAction, NothingMatches) as error:
+        context.refuse(action, error, org_id=pages.org_id, subject=SUBJECT)
+    return pages.run(groups)
+
+
+def delivery_pages(
+    context: OperatorContext,
+    action: Action,
+    request: BulkRequest,
+    detail: Mapping[str, Any] | None = None,
+) -> DeliveryPages:
+    """Return the pages of a decision that *context* may make. Refusals are audited."""
     org_id = context.org_id
     try:
         request = _read(action, request)
@@ -126,13 +144,7 @@ def decide_all(
             f"{action} across tenants requires the role admin; pass org_id for one tenant."
         )
         context.refuse(action, refusal, org_id=None, subject=SUBJECT)
-    bulk = _Bulk(context, action, request, org_id)
-    groups = bulk.find_groups()
-    try:
-        _check_size(request, sum(group.deliveries for group in groups))
-    except (InvalidAction, NothingMatches) as error:
-        context.refuse(action, error, org_id=org_id, subject=SUBJECT)
-    return bulk.run(groups)
+    return DeliveryPages(context, action, request, org_id, detail or {})
 
 
 def _read(action: Action, request: BulkRequest) -> BulkRequest:
@@ -168,13 +180,42 @@ def _check_size(request: BulkRequest, matched: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bulk:
-    """One bulk in progress."""
+class DeliveryPages:
+    """The pages of a decision about deliveries."""
 
     context: OperatorContext
     action: Action
     request: BulkRequest
     org_id: str | None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    subject: str = SUBJECT
+
+    @property
+    def name(self) -> str:
+        return self.action
+
+    def count(self) -> BulkCount:
+        """Count the deliveries that match, and those that the decision applies to."""
+        groups = self.find_groups()
+        matched = sum(group.deliveries for group in groups)
+        return BulkCount(matched, sum(group.ready for group in groups))
+
+    def first_cursor(self) -> str | None:
+        """The cursor before the newest delivery that matches now."""
+        rows = self.context.store.read(lambda tx: self._rows(tx, 1, NEWEST))
+        return str(UUID(int=UUID(str(rows[0]["id"])).int + 1)) if rows else None
+
+    def act(self, tx: Tx, cursor: str) -> BulkPage:
+        """Decide about the deliveries of one page."""
+        rows, decided, queues = self._decide_in(tx, PAGE, cursor)
+        following = str(rows[-1]["id"]) if len(rows) == PAGE else None
+        counts = {"done": len(decided), "skipped": len(rows) - len(decided)}
+        return BulkPage(following, counts, lambda: self._announce(decided, queues))
+
+    def finish(self) -> None:
+        """Replay the jobs that failed because these deliveries were missing."""
+        while bring_back(replace(self.context, org_id=self.org_id)):
+            pass
 
     def find_groups(self) -> tuple[DeliveryGroup, ...]:
         rows = self.context.store.read(lambda tx: tx.many(SQL.group_deliveries, **self._params))
@@ -213,21 +254,28 @@ class _Bulk:
 
     def _decide_page(self, size: int, before: str) -> tuple[str | None, list[Delivery]]:
         """Decide one page; return the next cursor (None at the end) and the deliveries."""
-        detail = {"filter": str(self.request.wanted) or "everything"}
+        rows, decided, queues = self.context.store.write(
+            lambda tx: self._decide_in(tx, size, before)
+        )
+        self._announce(decided, queues)
+        return (str(rows[-1]["id"]) if len(rows) == size else None), decided
 
-        def work(tx: Tx) -> tuple[list[Row], list[Delivery], list[str]]:
-            rows = self._rows(tx, size, before)
-            ready = [Delivery.from_row(row) for row in rows if not self._left_out(row)]
-            decided, queues = decide(
-                tx, self.context, self.action, ready, reason=self.request.reason, detail=detail
-            )
-            return rows, decided, queues
+    def _decide_in(
+        self, tx: Tx, size: int, before: str
+    ) -> tuple[list[Row], list[Delivery], list[str]]:
+        """Decide one page; return its rows, the decided deliveries and the queues to wake."""
+        detail = {"filter": str(self.request.wanted) or "everything", **self.detail}
+        rows = self._rows(tx, size, before)
+        ready = [Delivery.from_row(row) for row in rows if not self._left_out(row)]
+        decided, queues = decide(
+            tx, self.context, self.action, ready, reason=self.request.reason, detail=detail
+        )
+        return rows, decided, queues
 
-        rows, decided, queues = self.context.store.write(work)
+    def _announce(self, decided: Sequence[Delivery], queues: Sequence[str]) -> None:
         self.context.store.announce(queues)
         for one in decided:
             self.context.events.emit(one.changed(DECISIONS[self.action].change))
-        return (str(rows[-1]["id"]) if len(rows) == size else None), decided
 
     def _bring_back(self, done: Sequence[Delivery]) -> None:
         """Replay the jobs that failed because these deliveries were missing."""

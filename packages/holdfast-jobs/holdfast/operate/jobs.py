@@ -15,6 +15,7 @@ from holdfast.engine.audit import JOB_SQL
 from holdfast.engine.cancel import CancelAnswer
 from holdfast.engine.category_rules import SQL as NOTES_SQL
 from holdfast.engine.enqueue import Enqueued
+from holdfast.engine.handler import EnqueueRefused
 from holdfast.engine.job import Job, State
 from holdfast.engine.lookup import SQL as LOOKUP_SQL
 from holdfast.engine.request import JobRequest, Options
@@ -22,6 +23,7 @@ from holdfast.errors import InvalidJob, JobNotFound
 from holdfast.ids import MalformedId, read_named_id
 from holdfast.operate.audit import AuditEvent
 from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.operate.bulk_job import JOB_TYPE as BULK_ACTION
 from holdfast.operate.cancel import cancel_job
 from holdfast.operate.cancel_all import LONGEST as LONGEST_CANCEL
 from holdfast.operate.cancel_all import CancelAllAnswer, cancel_matching
@@ -58,6 +60,12 @@ class JobFilter:
     job_type: str | None = None
     queue: str | None = None
     error_class: str | None = None
+
+    def __str__(self) -> str:
+        """Text for the audit and for errors."""
+        found = {item.name: getattr(self, item.name) for item in fields(self)}
+        given = {name: str(value)[:100] for name, value in found.items() if value is not None}
+        return ", ".join(f"{name}={value!r}" for name, value in given.items())
 
     def check(self) -> JobFilter:
         """Return the filter in stored form; raises InvalidAction with every bad field."""
@@ -253,7 +261,7 @@ class Jobs:
             raise InvalidJob({"org_id": str(exc)}) from None
         if tenant is None:
             raise InvalidJob({"org_id": "must name the tenant of the job"})
-        self.context.check(Action.ENQUEUE, org_id=tenant, subject="jobs")
+        self._check_enqueue(job_type, tenant)
         options["actor"] = self.context.actor
         return self.context.app.enqueue(job_type, payload, org_id=tenant, **options)
 
@@ -265,9 +273,15 @@ class Jobs:
         for org_id in sorted({str(request.org_id) for request in requests}):
             with suppress(MalformedId):  # The enqueue refuses it.
                 org_id = read_named_id(org_id)
-            self.context.check(Action.ENQUEUE, org_id=org_id, subject="jobs")
+            self._check_enqueue(job_type, org_id)
         own = [replace(request, actor=self.context.actor) for request in requests]
         return self.context.app.enqueue_many(job_type, own)
+
+    def _check_enqueue(self, job_type: str, org_id: str) -> None:
+        self.context.check(Action.ENQUEUE, org_id=org_id, subject="jobs")
+        if job_type == BULK_ACTION:
+            refusal = EnqueueRefused(job_type, "operator.bulk_actions.start(…)")
+            self.context.refuse(Action.ENQUEUE, refusal, org_id=org_id, subject="jobs")
 
 
 def attempts_made(state: str, attempt_count: int) -> int:

@@ -18,6 +18,7 @@ from holdfast.extension import Extension
 _PLACES: dict[str, str] = {
     "api_keys": "holdfast.operate.api_keys:ApiKeys",
     "audit": "holdfast.operate.audit:AuditTrail",
+    "bulk_actions": "holdfast.operate.bulk_actions:BulkActions",
     "changes": "holdfast.operate.changes:OperatorChanges",
     "dead_letters": "holdfast.operate.dead_letters:DeadLetters",
     "deliveries": "holdfast.operate.deliveries:Deliveries",

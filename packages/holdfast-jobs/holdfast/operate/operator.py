@@ -20,6 +20,7 @@ from holdfast.store.grants import TENANT
 
 if TYPE_CHECKING:
     from holdfast.operate.api_keys import ApiKeys
+    from holdfast.operate.bulk_actions import BulkActions
     from holdfast.operate.changes import OperatorChanges
     from holdfast.operate.dead_letters import DeadLetters
     from holdfast.operate.deliveries import Deliveries
@@ -59,6 +60,7 @@ class Operator:
         api_keys: ApiKeys
         # Without the extension "seal" it is an AuditTrail.
         audit: SealedAudit
+        bulk_actions: BulkActions
         changes: OperatorChanges
         dead_letters: DeadLetters
         deliveries: Deliveries

@@ -163,22 +163,3 @@ SELECT stage.stage, stage.attempts, stage.progress, stage.updated_at, stage.fini
 FROM holdfast.job_stage AS stage
 WHERE stage.org_id = :org_id AND stage.job_id = :job_id
 ORDER BY stage.updated_at, stage.stage;
-
--- list_unfinished :many — crosses tenants unless :org_id is given: waiting and running jobs, filtered
-SELECT job.id, job.org_id
-FROM (SELECT waiting.id, waiting.org_id, waiting.job_type, waiting.error_class
-      FROM {rows queues: name text}
-      JOIN holdfast.job AS waiting
-        ON waiting.queue = queues.name AND waiting.state = 'queued'
-      WHERE CAST(:state AS text) IS NULL OR :state = 'queued'
-      UNION ALL
-      SELECT held.id, held.org_id, held.job_type, held.error_class
-      FROM {rows queues: name text}
-      JOIN holdfast.job AS held
-        ON held.queue = queues.name AND held.state IN ('processing', 'batch_submitted')
-      WHERE held.cancel_requested_at IS NULL
-        AND (CAST(:state AS text) IS NULL OR :state = held.state)) AS job
-WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
-  AND (CAST(:job_type AS text) IS NULL OR job.job_type = :job_type)
-  AND (CAST(:error_class AS text) IS NULL OR job.error_class = :error_class)
-LIMIT :limit;

@@ -6,9 +6,12 @@
   x NotFound
     + LetterNotFound         the job has no dead letter
     + NothingMatches         no item matches the filter
+    + BulkActionNotFound     there is no such bulk action
     + BatchNotFound          there is no such provider batch
     + TableNotFound          the database has no table of this name
   x Conflict
+    + CountChanged           more items match than the caller expects
+    + KeyReused              the idempotency key was used for another request
     + StaleVersion           the item was changed since it was read
     + StepRefused            the item's state does not allow this step
       - LetterEnded          it was resolved, discarded or fixed forward
@@ -44,6 +47,32 @@ class NothingMatches(NotFound):
 
     def __init__(self, asked: str, what: str = "dead letter") -> None:
         super().__init__(f"No {what} fits the filter ({asked}). Nothing was done.")
+
+
+class BulkActionNotFound(NotFound):
+    """The bulk action does not exist, or belongs to another tenant. List the bulk actions."""
+
+    def __init__(self, action_id: str) -> None:
+        self.action_id = action_id
+        super().__init__(f"There is no bulk action {action_id[:100]}.")
+
+
+class CountChanged(Conflict):
+    """More items match the filter than the caller expects. Look at the items again, then repeat the
+    action with the new count."""
+
+    def __init__(self, matched: int, expected: int) -> None:
+        self.matched = matched
+        super().__init__(
+            f"The filter matches {matched} items now, not {expected}. Nothing was done."
+        )
+
+
+class KeyReused(Conflict):
+    """The idempotency key was used for another request. Use a new key for a new request."""
+
+    def __init__(self) -> None:
+        super().__init__("The idempotency key was used for another request. Nothing was done.")
 
 
 class TableNotFound(NotFound):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.console.pages import (
     audit,
+    bulk_actions,
     dead_letters,
     deliveries,
     jobs,
@@ -24,5 +25,6 @@ PAGES: tuple[Page, ...] = (
     *workers.PAGES,
     *schedules.PAGES,
     *tenants.PAGES,
+    *bulk_actions.PAGES,
     *audit.PAGES,
 )

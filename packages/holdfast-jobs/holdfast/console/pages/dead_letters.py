@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.console.pages.bulk_actions import read_count
 from holdfast.console.pages.overview import ORDER, STEPS
 from holdfast.console.visit import LONGEST_PAGE, Go, Page, PageContext, Shown
 from holdfast.operate.authorization import Action
-from holdfast.operate.bulk import LONGEST, BulkAnswer
+from holdfast.operate.bulk import BulkAnswer
+from holdfast.operate.bulk_action import LetterAction
 from holdfast.operate.dead_letter import CHECKLISTS, DeadLetterKind, DeadLetterState
 from holdfast.operate.dead_letter_input import DeadLetterFilter
-from holdfast.operate.refusal import InvalidAction
+from holdfast.operate.refusal import CountChanged, InvalidAction
 
 FIELDS = ("state", "error_class", "job_type", "queue", "kind", "stage", "org_id")
 ENDED = tuple(state.value for state in DeadLetterState if state.is_ended)
@@ -158,38 +160,18 @@ def plan_bulk(visit: PageContext) -> Shown:
     return _bulk_page(visit, visit.query.get("step", ""), visit.kept(*FIELDS))
 
 
-def perform_bulk(visit: PageContext) -> Shown:
+def perform_bulk(visit: PageContext) -> Shown | Go:
     """Take the step with all items of the filter, if their number is the one that was shown."""
     kept = {name: visit.text(name) for name in FIELDS if visit.text(name)}
-    step, count = visit.text("step"), visit.whole("count")
-    now = _run(visit, step, kept, is_dry_run=True)
-    if now.ready > count:
-        says = (
-            f"{now.ready:,} items are ready for this step now; it was {count:,} when the page was"
-            " made. Nothing was done. Check the number and confirm it."
-        )
-        return _bulk_page(visit, step, kept, says)
-    done = 0
-    answer = now
-    while done < count:
-        answer = _run(visit, step, kept, limit=min(LONGEST, count - done))
-        done += answer.done
-        if answer.stopped is not None or answer.done == 0:
-            break
-        if answer.done < LONGEST:
-            break
-    return _bulk_page(visit, step, kept, answer=answer, done=done)
+    step = visit.text("step")
+    request = _request(visit, step, kept)
+    try:
+        return visit.start(request, expected=read_count(visit))
+    except CountChanged as error:
+        return _bulk_page(visit, step, kept, f"{error} Check the number and confirm it.")
 
 
-def _bulk_page(
-    visit: PageContext,
-    step: str,
-    kept: Mapping[str, str],
-    says: str = "",
-    *,
-    answer: BulkAnswer | None = None,
-    done: int | None = None,
-) -> Shown:
+def _bulk_page(visit: PageContext, step: str, kept: Mapping[str, str], says: str = "") -> Shown:
     if step not in _BULK_STEPS:
         raise InvalidAction({"step": f"must be one of {', '.join(_BULK_STEPS)}"})
     wanted = {**kept}
@@ -198,59 +180,48 @@ def _bulk_page(
     kind = wanted.get("kind")
     if step == "remediate" and kind is None:
         raise InvalidAction({"kind": "choose one kind; each kind has its own checklist"})
-    found = answer or _run(visit, step, wanted, is_dry_run=True)
     values = {
         "step": step,
-        "done_word": _DONE[step],
         "kept": wanted,
         "back": {name: value for name, value in wanted.items() if name != "state"},
         "says": says,
-        "answer": found,
-        "done": done,
+        "answer": _plan(visit, step, wanted),
         "kinds": [one.value for one in DeadLetterKind],
         "checklist": CHECKLISTS[DeadLetterKind(kind)] if step == "remediate" and kind else {},
-        "following": STEPS.get(_DONE[step]) if done else None,
     }
     return Shown("dead_letters_bulk.html", f"{step.capitalize()} dead letters", values)
 
 
-def _run(
-    visit: PageContext,
-    step: str,
-    kept: Mapping[str, Any],
-    *,
-    is_dry_run: bool = False,
-    limit: int = 1,
-) -> BulkAnswer:
-    """The answer of the operator API. A dry run needs neither a reason nor other fields."""
-    letters = visit.operator.dead_letters
-    wanted = DeadLetterFilter(**kept)
-    reason = "dry run" if is_dry_run else visit.text("reason")
-    how: dict[str, Any] = {"reason": reason, "is_dry_run": is_dry_run}
-    if is_dry_run:
-        how["everything"] = not kept
-    else:
-        how["limit"] = limit
+def _plan(visit: PageContext, step: str, kept: Mapping[str, Any]) -> BulkAnswer:
+    """The dry run. It needs neither a reason nor other fields."""
+    letters, wanted = visit.operator.dead_letters, DeadLetterFilter(**kept)
+    how: dict[str, Any] = {"reason": "dry run", "is_dry_run": True, "everything": not kept}
     if step == "replay":
-        return letters.replay_all(wanted, full_restart=visit.text("full_restart") == "yes", **how)
+        return letters.replay_all(wanted, **how)
     if step == "discard":
         return letters.discard_all(wanted, **how)
-    action = _ACTIONS.get(step)
-    if action is None:
+    return letters.recover(wanted, steps=[_ACTIONS[step]], kind=DeadLetterKind.DATA, **how)
+
+
+def _request(visit: PageContext, step: str, kept: Mapping[str, Any]) -> LetterAction:
+    """The bulk action that a form asks for. Raises InvalidAction."""
+    if step not in _BULK_STEPS:
         raise InvalidAction({"step": f"must be one of {', '.join(_BULK_STEPS)}"})
-    if is_dry_run:
-        return letters.recover(wanted, steps=[action], kind=DeadLetterKind.DATA, **how)
-    match action:
-        case Action.TRIAGE:
+    how: dict[str, Any] = {}
+    match step:
+        case "replay":
+            how["full_restart"] = visit.text("full_restart") == "yes"
+        case "triage":
             how["kind"] = visit.text("kind_of")
-        case Action.REMEDIATE:
+        case "remediate":
             how["done"] = tuple(visit.form.get("done", ()))
-        case Action.VALIDATE:
+        case "validate":
             how["evidence_ref"] = visit.text("evidence_ref")
             if visit.text("is_safe") != "yes":
                 says = "confirm that replays are idempotent or safe for duplicate effects"
                 raise InvalidAction({"is_safe": says})
-    return letters.recover(wanted, steps=[action], **how)
+    action = str(_ACTIONS.get(step, step))
+    return LetterAction(action, DeadLetterFilter(**kept), visit.text("reason"), **how)
 
 
 PAGES = (

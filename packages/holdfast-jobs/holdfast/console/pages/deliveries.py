@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.console.pages.bulk_actions import read_count
 from holdfast.console.visit import LONGEST_PAGE, Go, Page, PageContext, Shown
+from holdfast.operate.bulk_action import DeliveryAction
 from holdfast.operate.delivery_bulk import DeliveryBulkResult
 from holdfast.operate.delivery_filter import DeliveryFilter, State
 from holdfast.operate.page import NEWEST, read_id
-from holdfast.operate.refusal import InvalidAction
+from holdfast.operate.refusal import CountChanged, InvalidAction
 
 FIELDS = ("state", "channel", "reason", "subject", "org_id", "job_id")
 DECISIONS = ("confirm", "resend", "drop")
@@ -68,33 +70,26 @@ def plan_bulk(visit: PageContext) -> Shown:
     return _bulk_page(visit, visit.query.get("decision", ""), visit.kept(*FIELDS))
 
 
-def decide_all(visit: PageContext) -> Shown:
+def decide_all(visit: PageContext) -> Shown | Go:
     """Decide about all deliveries of the filter, if their number is the one that was shown."""
     kept = {name: visit.text(name) for name in FIELDS if visit.text(name)}
     # The filter has a field with the name of the form's reason.
     kept.pop("reason", None)
     if visit.text("held_reason"):
         kept["reason"] = visit.text("held_reason")
-    decision, count = visit.text("decision"), visit.whole("count")
-    now = _run(visit, decision, kept, is_dry_run=True)
-    if now.ready > count:
-        says = (
-            f"{now.ready:,} deliveries match now; it was {count:,} when the page was made."
-            " Nothing was done. Check the number and confirm it."
-        )
-        return _bulk_page(visit, decision, kept, says)
-    answer = _run(visit, decision, kept, reason=visit.text("reason"), limit=max(1, count))
-    return _bulk_page(visit, decision, kept, answer=answer)
+    decision = visit.text("decision")
+    if decision not in DECISIONS:
+        raise InvalidAction({"decision": f"must be one of {', '.join(DECISIONS)}"})
+    given: dict[str, Any] = dict(kept)
+    request = DeliveryAction(f"{decision}_delivery", DeliveryFilter(**given), visit.text("reason"))
+    try:
+        return visit.start(request, expected=read_count(visit))
+    except CountChanged as error:
+        return _bulk_page(visit, decision, kept, f"{error} Check the number and confirm it.")
 
 
-def _bulk_page(
-    visit: PageContext,
-    decision: str,
-    kept: dict[str, str],
-    says: str = "",
-    answer: DeliveryBulkResult | None = None,
-) -> Shown:
-    found = answer or _run(visit, decision, kept, is_dry_run=True)
+def _bulk_page(visit: PageContext, decision: str, kept: dict[str, str], says: str = "") -> Shown:
+    found = _run(visit, decision, kept, is_dry_run=True)
     carried = {("held_reason" if name == "reason" else name): kept[name] for name in kept}
     values = {
         "decision": decision,
@@ -102,7 +97,6 @@ def _bulk_page(
         "carried": carried,
         "says": says,
         "answer": found,
-        "done_word": _DONE[decision],
     }
     return Shown("deliveries_bulk.html", f"{decision.capitalize()} deliveries", values)
 

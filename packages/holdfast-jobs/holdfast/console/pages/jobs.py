@@ -8,10 +8,12 @@ from typing import Any
 
 from holdfast import State
 from holdfast.clock import read_instant
+from holdfast.console.pages.bulk_actions import read_count
 from holdfast.console.visit import LONGEST_PAGE, Go, Page, PageContext, Shown
-from holdfast.operate.cancel_all import CancelAllAnswer
+from holdfast.operate.bulk_action import CancelAction
 from holdfast.operate.jobs import JobFilter, JobView
 from holdfast.operate.overview import StageView
+from holdfast.operate.refusal import CountChanged
 
 FIELDS = ("state", "queue", "job_type", "error_class", "org_id")
 _INSTANTS = ("created_at", "not_before_at", "claimed_at", "finished_at")
@@ -69,40 +71,20 @@ def plan_bulk(visit: PageContext) -> Shown:
     return _bulk_page(visit, visit.kept(*FIELDS))
 
 
-def cancel_all(visit: PageContext) -> Shown:
+def cancel_all(visit: PageContext) -> Shown | Go:
     """Cancel all jobs that match the filter, if their number is the one that was shown."""
     kept = {name: visit.text(name) for name in FIELDS if visit.text(name)}
-    count = visit.whole("count")
-    jobs, wanted = visit.operator.jobs, JobFilter(**kept)
-    now = jobs.cancel_all(wanted, reason="dry run", is_dry_run=True)
-    if now.matched > count:
-        says = (
-            f"The filter matches {now.matched:,} jobs now; it was {count:,} when the page was"
-            " made. Nothing was done. Check the number and confirm it."
-        )
-        return _bulk_page(visit, kept, says)
-    answer = jobs.cancel_all(wanted, reason=visit.text("reason"), limit=max(1, count))
-    return _bulk_page(visit, kept, answer=answer)
+    request = CancelAction(JobFilter(**kept), visit.text("reason"))
+    try:
+        return visit.start(request, expected=read_count(visit))
+    except CountChanged as error:
+        return _bulk_page(visit, kept, f"{error} Check the number and confirm it.")
 
 
-def _bulk_page(
-    visit: PageContext,
-    kept: Mapping[str, str],
-    says: str = "",
-    answer: CancelAllAnswer | None = None,
-) -> Shown:
+def _bulk_page(visit: PageContext, kept: Mapping[str, str], says: str = "") -> Shown:
     visit.require_act()
-    found = answer or visit.operator.jobs.cancel_all(
-        JobFilter(**kept), reason="dry run", is_dry_run=True
-    )
-    shown = {
-        "matched": found.matched,
-        "is_capped": found.is_capped,
-        "done": None if found.is_dry_run else found.done,
-        "requested": found.requested,
-        "too_late": found.too_late + found.refused,
-    }
-    return Shown("jobs_bulk.html", "Cancel jobs", {"kept": kept, "says": says, "answer": shown})
+    found = visit.operator.jobs.cancel_all(JobFilter(**kept), reason="dry run", is_dry_run=True)
+    return Shown("jobs_bulk.html", "Cancel jobs", {"kept": kept, "says": says, "answer": found})
 
 
 def _pipeline(
