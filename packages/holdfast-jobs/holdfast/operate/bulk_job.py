@@ -63,8 +63,6 @@ def perform_action(app: OperatedApp, job: Context, payload: Mapping[str, Any]) -
     context = OperatorContext(app, job.actor, stored.role, stored.org_id)
     pages = stored.request.pages(context, {"bulk_action": job.id})
     progress = BulkProgress(stored.start)
-    if job.saved is not None:
-        progress = BulkProgress.from_document(job.saved)
     while progress.cursor is not None:
         try:
             progress, page = _act(job, pages, progress, stored.ready)
@@ -106,7 +104,7 @@ def _act(
 
     def work(tx: Tx) -> tuple[BulkProgress, BulkPage | None]:
         assert progress.cursor is not None
-        # A transaction whose COMMIT got no reply runs again; its page is done.
+        # An earlier attempt did this page, or this transaction, whose COMMIT got no reply.
         known = _saved(tx, job)
         if known is not None and known != progress:
             return known, None
