@@ -7,15 +7,25 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from holdfast import Context, FakeClock, Holdfast, State
 from holdfast.console.pages import PAGES
-from holdfast.console.site import POLICY
-from tests.console.site import HOSTILE, World, make_site
-from tests.story import ORG, OTHER_ORG
+from holdfast.console.site import POLICY, Site
+from holdfast.console.visit import Page, PageContext, Shown
+from holdfast.operate.bulk_actions import LetterAction
+from holdfast.operate.dead_letter_input import DeadLetterFilter
+from tests.console.site import HOSTILE, OpenAccess, World, make_site
+from tests.story import ORG, OTHER_ORG, look, make_holdfast
 
 Browser = Callable[..., TestClient]
+
+# Pages that a key of one tenant may not see.
+REFUSED = {
+    *("/batches", "/queues", "/queues/q:default", "/runs", "/schedules", "/schedules/nightly"),
+    "/workers",
+}
 
 
 @pytest.fixture
@@ -93,6 +103,51 @@ def test_a_tenant_sees_its_own_jobs_and_not_those_of_others(
         f"/console/dead-letters/{foreign.job_id}/discard", data={"reason": "x"}
     ).status_code == 404  # fmt: skip
     assert client.get(f"/console/jobs?org_id={OTHER_ORG}").status_code == 403
+
+
+@pytest.mark.req("X-01")
+def test_every_page_of_a_tenant_answers_in_the_role_of_tenants(
+    world: World, browser: Browser, hf: Holdfast
+) -> None:
+    """Row-level security of PostgreSQL checks the reads as well."""
+    client = browser(role="operator", org_id=ORG)
+    wanted = LetterAction("discard", DeadLetterFilter(error_class="GONE"), "x")
+    own = hf.operate(actor="user:ann", role="operator", org_id=ORG)
+    action = own.bulk_actions.start(wanted, expected=3)
+
+    answers = {}
+    for path in (*paths(world), f"/bulk-actions/{action.id}"):
+        answers[path] = client.get(f"/console{path}").status_code
+
+    # What serves every tenant is not for one.
+    refused = {path for path, status in answers.items() if status == 403}
+    assert {path.partition("?")[0] for path in refused} == REFUSED
+    assert {status for path, status in answers.items() if path not in refused} == {200}
+
+
+@pytest.mark.req("X-01")
+def test_a_page_that_forgets_the_tenant_shows_no_row_of_another(
+    postgres_url: str, clock: FakeClock
+) -> None:
+    """A statement without its tenant reads in the role of tenants, too."""
+    with make_holdfast(postgres_url, clock) as hf:
+        world = World(hf)
+        seen: dict[str, int] = {}
+
+        def forget(visit: PageContext) -> Shown:
+            everything = "SELECT count(*) AS found FROM holdfast.job_record"
+            outside = f"{everything} WHERE org_id <> '{ORG}'"
+            seen["all"] = look(hf.store, everything)[0]["found"]
+            seen["others"] = look(hf.store, outside)[0]["found"]
+            return Shown("error.html", "x", {"says": "", "fields": {}})
+
+        site = Site(hf, OpenAccess(hf, "operator", ORG))
+        site.pages.insert(0, Page("/forgets", forget))
+        client = TestClient(Starlette(routes=site.routes), base_url="http://127.0.0.1")
+
+        assert client.get("/console/forgets").status_code == 200
+        assert seen["others"] == 0
+        assert seen["all"] >= len(world.dead)
 
 
 def test_text_of_jobs_and_people_is_escaped(hf: Holdfast, browser: Browser) -> None:

@@ -129,7 +129,9 @@ class Site:
         try:
             if page.method == "POST":
                 visit.require_act()
-            with limited_reads(self.hf.settings.serve.read_seconds):
+            # Row-level security checks the reads of a tenant. Changes are those of the engine.
+            tenant = visit.org_id if page.method == "GET" else None
+            with limited_reads(self.hf.settings.serve.read_seconds, tenant):
                 answer = await run_in_threadpool(page.view, visit)
         except HoldfastError as exc:
             answer = _error_page(exc)

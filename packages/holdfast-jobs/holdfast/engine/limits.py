@@ -32,6 +32,7 @@ from holdfast.engine.job import BATCH_KEY
 from holdfast.errors import ConfigError, UnknownQueue
 from holdfast.event import Events, QueueCrowded
 from holdfast.store import Row, Statements, Store, Tx
+from holdfast.store.read_limit import shared_reads
 
 SQL = Statements("holdfast.engine", "flow.sql")
 NO_KEYS: Mapping[str, KeySettings] = MappingProxyType({})
@@ -274,7 +275,8 @@ class Queues:
         self._declared = declared_queues(settings, declared)
 
     def rules(self) -> Rules:
-        return read_rules(self.store)
+        with shared_reads():
+            return read_rules(self.store)
 
     def waiting(self) -> Sequence[Row]:
         """The depth of each queue and the age of its oldest job."""

@@ -28,6 +28,7 @@ from holdfast.operate.reason import reason_of
 from holdfast.operate.replay import SQL as LETTERS
 from holdfast.operate.waiting import AHEAD
 from holdfast.store import Row, Statements, Tx
+from holdfast.store.read_limit import shared_reads
 
 SQL = Statements("holdfast.operate", "explain.sql")
 
@@ -46,7 +47,9 @@ def explain_job(context: OperatorContext, job_id: str) -> Explanation:
         situation = look_at(tx, context.settings, org_id, job_id)
         return situation, _ask(tx, situation, extensions)
 
-    return reason_of(*context.store.read(work))
+    # The answer depends on workers, on the rules of queues and on the jobs before it.
+    with shared_reads():
+        return reason_of(*context.store.read(work))
 
 
 def _ask(tx: Tx, situation: Situation, extensions: Sequence[Extension]) -> ExtensionReasons:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from holdfast.arguments import checked, each, instance
 from holdfast.engine.audit import record_action
@@ -19,6 +20,7 @@ from holdfast.sealed_audit.export import export_lines
 from holdfast.sealed_audit.extension import SealExtension
 from holdfast.sealed_audit.seal import seal_once
 from holdfast.store import Row, Tx
+from holdfast.store.read_limit import shared_reads
 
 SEAL_LIMIT = 5_000
 LONGEST_REASON = 500
@@ -147,19 +149,22 @@ class SealedAudit(AuditTrail):
         name = SealExtension.name
         is_enabled = name in self.context.app.extensions
         if is_enabled or name in self.context.store.component_versions():
-            return sealed_ranges
+            with shared_reads():
+                sealed_to = self.context.store.one(SQL.read_cursor)["sealed_to"]
+            return partial(sealed_ranges, sealed_to)
         return whole_range
 
 
-def sealed_ranges(tx: Tx, org_id: str | None, above: int, before: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges that the seals of a tenant cover, and the one after its newest seal.
+def sealed_ranges(
+    sealed_to: int, tx: Tx, org_id: str | None, above: int, before: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the ranges that the seals of a tenant cover, and the one after *sealed_to*.
 
     With them, events need no index by tenant. Ranges that nearly touch are joined.
     """
     if org_id is None:
         yield above, before
         return
-    sealed_to = tx.one(SQL.read_cursor)["sealed_to"]
     low, high = max(above, sealed_to), before
     while True:
         page = tx.many(

@@ -50,6 +50,24 @@ def limited_reads(seconds: float, org_id: str | None = None) -> Iterator[None]:
         _limit.reset(token)
 
 
+@contextmanager
+def shared_reads() -> Iterator[None]:
+    """Within the block, reads leave the role of tenants; their time stays limited.
+
+    For tables without a tenant, such as the rules of queues, and for what concerns one job of a
+    tenant that was checked before. Never for a filter that a caller wrote.
+    """
+    limit = _limit.get()
+    if limit is None or limit.org_id is None:
+        yield
+        return
+    token = _limit.set(ReadLimit(limit.seconds))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
 def read_limit() -> ReadLimit | None:
     """Return the limit of the current thread or task, if there is one."""
     return _limit.get()
