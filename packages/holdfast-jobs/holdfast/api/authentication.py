@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from datetime import timedelta
+from functools import partial
 from inspect import isawaitable
 from urllib.parse import urlsplit
 
@@ -98,11 +99,20 @@ class Authentication:
         found = self._authenticate(request)
         return await found if isawaitable(found) else found
 
+    async def identify_key(self, request: Request, secret: str) -> Identity:
+        """Return who a key from a login form belongs to. Raises AccessDenied, TooManyRequests."""
+        find = partial(self._limited, request, lambda: find_key(self.hf.store, secret))
+        return await run_in_threadpool(find)
+
     def _find(self, request: Request) -> Identity:
+        return self._limited(request, lambda: self._by_key(request) or self._by_session(request))
+
+    def _limited(self, request: Request, find: Callable[[], Identity]) -> Identity:
+        """Limit failures by the address of the client, and requests by the key."""
         address = request.client.host if request.client else ""
         self._failures.check(address)
         try:
-            identity = self._by_key(request) or self._by_session(request)
+            identity = find()
         except AccessDenied:
             self._failures.count(address)
             raise

@@ -82,7 +82,7 @@ class DeliveryConditions(Body):
 class JobConditions(Body):
     """Which waiting and running jobs. At least one condition is required."""
 
-    org_id: UUID | None = None
+    org_id: NamedId | None = None
     state: Literal["queued", "processing", "batch_submitted"] | None = None
     job_type: str | None = Field(default=None, max_length=200)
     queue: str | None = Field(default=None, max_length=200)

@@ -7,19 +7,41 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Callable, Coroutine
 from ipaddress import ip_address
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from holdfast.actor import Actor, ActorType, Role
-from holdfast.api.authentication import COOKIE, Authentication, check_origin
+from holdfast.api.authentication import COOKIE, SAFE, Authentication, check_origin
+from holdfast.api.bodies import BoundedRequest
 from holdfast.api.models import Model
 from holdfast.api.problems import ProblemError
 from holdfast.api.resource import problems
-from holdfast.operate.access import AccessDenied, Identity, find_key
+from holdfast.operate.access import AccessDenied, Identity
 
-router = APIRouter(prefix="/session", tags=["session"])
+
+class BoundedRoute(APIRoute):
+    """A route that authenticates itself, with the limits of every body."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler with the limits before it."""
+        handle = super().get_route_handler()
+
+        async def bounded(request: Request) -> Response:
+            limits = request.app.state.authentication.limits
+            given = BoundedRequest(request.scope, request.receive, limits)
+            if given.method not in SAFE:
+                await given.body()
+            return await handle(given)
+
+        return bounded
+
+
+router = APIRouter(prefix="/session", tags=["session"], route_class=BoundedRoute)
 
 
 class SessionView(Model):
@@ -50,7 +72,7 @@ async def get_session(request: Request) -> SessionView:
     return _view(await access.identify(request))
 
 
-@router.delete("", operation_id="log_out", status_code=204, responses=problems())
+@router.delete("", operation_id="log_out", status_code=204, responses=problems(408, 413, 415))
 async def log_out(request: Request) -> Response:
     """End the session on the server. Without a session nothing happens."""
     check_origin(request)
@@ -91,12 +113,6 @@ async def end(request: Request, response: Response) -> None:
     response.delete_cookie(
         COOKIE, path=_path(request), secure=not is_loopback(request), httponly=True, samesite="lax"
     )
-
-
-async def identity_of_key(request: Request, secret: str) -> Identity:
-    """Return who an API key from a login form belongs to. Raises AccessDenied."""
-    access: Authentication = request.app.state.authentication
-    return await run_in_threadpool(find_key, access.hf.store, secret)
 
 
 def is_loopback(request: Request) -> bool:

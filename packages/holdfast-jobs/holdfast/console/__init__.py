@@ -3,6 +3,7 @@
 visit.py    One request: who makes it, its filter and its form. What a page returns.
 mount.py    The console in the application of the HTTP API, with its keys and sessions.
 site.py     Routes, rendering, error pages, headers and static files.
+form.py     Forms: bounded in size and time.
 format.py   How numbers, times, ids and states are written.
 chart.py    Charts as SVG.
 pages/      One module per subject.

@@ -33,10 +33,13 @@ class ApiAccess(Access):
         return caller.operator
 
     async def log_in(self, request: Request, response: Response, key: str) -> bool:
-        """Open a session and set its cookie on *response*; False if the key is not accepted."""
+        """Open a session and set its cookie on *response*; False if the key is not accepted.
+
+        Raises TooManyRequests.
+        """
         try:
             check_origin(request)
-            identity = await sessions.identity_of_key(request, key)
+            identity = await self._access.identify_key(request, key)
         except (AccessDenied, ProblemError):
             return False
         await sessions.start(request, response, identity)

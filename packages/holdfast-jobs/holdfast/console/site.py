@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from importlib import resources
 from typing import Any, Protocol
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import quote, unquote
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
@@ -21,10 +21,11 @@ from starlette.routing import Route
 from holdfast.app import Holdfast
 from holdfast.console import chart
 from holdfast.console import format as formats
+from holdfast.console.form import FormRefused, read_form
 from holdfast.console.pages import PAGES
 from holdfast.console.visit import ConsolePages, Go, Page, PageContext, Shown, link
 from holdfast.errors import Conflict, Forbidden, HoldfastError, InvalidArgument, NotFound
-from holdfast.operate.access import limited_reads
+from holdfast.operate.access import TooManyRequests, limited_reads
 from holdfast.operate.bulk_runner import BulkRunner
 from holdfast.operate.operator import Operator
 
@@ -40,7 +41,6 @@ HEADERS = {
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
-LONGEST_FORM = 64 * 1024
 NOTICE = "holdfast_notice"
 _STATUS: tuple[tuple[type[HoldfastError], int, str], ...] = (
     (NotFound, 404, "Not found"),
@@ -62,7 +62,10 @@ class Access(Protocol):
         ...
 
     async def log_in(self, request: Request, response: Response, key: str) -> bool:
-        """Open a session and set its cookie on *response*; False if the key is not accepted."""
+        """Open a session and set its cookie on *response*; False if the key is not accepted.
+
+        Raises TooManyRequests for guessed keys, and for a key beyond its rate.
+        """
         ...
 
     async def log_out(self, request: Request, response: Response) -> None:
@@ -118,11 +121,22 @@ class Site:
         except LoginRequired:
             where = link("/login", {"next": request.url.path if page.method == "GET" else ""})
             return self._redirect(request, where)
+        except TooManyRequests as exc:
+            return await self._wait_page(request, exc)
+        try:
+            form = await read_form(request, self.hf.settings.serve.body_seconds)
+        except FormRefused as exc:
+            values = {"says": f"{exc.says} Nothing was done.", "fields": {}}
+            refused = Shown("error.html", "Not accepted", values, exc.status)
+            visit = PageContext(operator)
+            response = await run_in_threadpool(self._render, request, visit, page, refused)
+            response.headers["connection"] = "close"
+            return response
         visit = PageContext(
             operator,
             dict(request.path_params),
             dict(request.query_params),
-            await _form(request),
+            form,
             self.panels,
             self.runner.wake,
         )
@@ -197,6 +211,8 @@ class Site:
             operator = await self.access.operator(request)
         except LoginRequired:
             return self._redirect(request, "/login")
+        except TooManyRequests as exc:
+            return await self._wait_page(request, exc)
         says = "There is no such page. Use the navigation, or search with the key /."
         answer = Shown("error.html", "Not found", {"says": says, "fields": {}}, 404)
         page = Page(request.url.path, lambda _visit: answer)
@@ -219,12 +235,27 @@ class Site:
         }
         return _page(self.environment.get_template("login.html").render(values), status)
 
+    async def _wait_page(self, request: Request, exc: TooManyRequests) -> Response:
+        says = f"Too many requests. Wait {exc.retry_after} s, then try again."
+        response = await self.show_login(request, says, 429)
+        response.headers["retry-after"] = str(exc.retry_after)
+        return response
+
     async def _log_in(self, request: Request) -> Response:
-        form = await _form(request)
+        try:
+            form = await read_form(request, self.hf.settings.serve.body_seconds)
+        except FormRefused as exc:
+            response = await self.show_login(request, exc.says, exc.status)
+            response.headers["connection"] = "close"
+            return response
         key = next(iter(form.get("key", ())), "").strip()
         wanted = self.own_path(request, next(iter(form.get("next", ())), ""))
         response = RedirectResponse(wanted, 303, HEADERS)
-        if not key or not await self.access.log_in(request, response, key):
+        try:
+            is_in = bool(key) and await self.access.log_in(request, response, key)
+        except TooManyRequests as exc:
+            return await self._wait_page(request, exc)
+        if not is_in:
             says = "This key is not valid here. Check it, or create a new one: holdfast keys create"
             return await self.show_login(request, says, 403)
         return response
@@ -278,22 +309,6 @@ FILTERS = (
 
 def _page(html: str, status: int) -> HTMLResponse:
     return HTMLResponse(html, status, {**HEADERS, "cache-control": "no-store"})
-
-
-async def _form(request: Request) -> dict[str, list[str]]:
-    """The fields of a form. Files are not accepted."""
-    if request.method != "POST":
-        return {}
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LONGEST_FORM:
-            return {}
-    found: dict[str, list[str]] = {}
-    text = body.decode("utf-8", "replace")
-    for name, value in parse_qsl(text, keep_blank_values=True, max_num_fields=200):
-        found.setdefault(name, []).append(value)
-    return found
 
 
 def _error_page(exc: HoldfastError) -> Shown:
