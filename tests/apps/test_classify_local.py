@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -285,15 +287,39 @@ def test_nobody_is_asked_over_a_network(monkeypatch: pytest.MonkeyPatch) -> None
     assert classify(CALM).intent is MessageIntent.REQUEST
 
 
-@pytest.mark.parametrize("locale", LOCALES)
-def test_a_loaded_classifier_has_the_tables_of_every_language(
-    locale: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("a table was read for a message")
+PROGRAM = """
+import sys
+from holdfast_rewrite.classify import Message
+from holdfast_rewrite.classify_local import LocalClassifier
+from holdfast_rewrite.enums import Surface
+from holdfast_rewrite.lexicon import _packaged
+from holdfast_rewrite.ruleset import Rules
 
-    CLASSIFIER.load()
-    monkeypatch.setattr("tomllib.loads", refuse)
-    case = next(case for case in CASES if case.locale == locale)
+classifier = LocalClassifier()
+classifier.load()
+loaded = _packaged.cache_info().currsize
+calls = []
+for text in ("You never take the bins out!", "Your dishes are in the sink again, wash them."):
+    count = 0
 
-    assert classify(case.text).detected_language == locale
+    def tick(*_):
+        global count
+        count += 1
+
+    sys.setprofile(tick)
+    classifier.classify(Message("1", text, "", Surface.OTHER))
+    sys.setprofile(None)
+    calls.append(count)
+classifier.classify(Message("2", "Mach bitte endlich deine Musik leiser!", "", Surface.OTHER))
+print(loaded, _packaged.cache_info().currsize, *calls)
+"""
+
+
+def test_a_language_is_loaded_by_its_first_message_and_the_first_one_waits_for_no_table() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
+    loaded, then, first, second = map(int, done.stdout.split())
+
+    assert (loaded, then) == (1, 2)
+    assert first < 3 * second

@@ -16,7 +16,7 @@ from holdfast_llm.provider.reply import Failure, FailureKind
 from holdfast_llm.settings import ProviderSettings
 from holdfast_rewrite.settings import JudgeRouteSettings
 from tests.apps.household import HOME, ROUTE, told
-from tests.apps.judged import JUDGE, KIND, Court, open_court, verdict
+from tests.apps.judged import JUDGE, KIND, SAID, Court, open_court, verdict
 from tests.apps.test_crash import Died, crash_everywhere, dying_after, every_answer_lost
 from tests.operate.sound import assert_sound, by_rule, report_of
 from tests.story import by_hand, look
@@ -221,6 +221,46 @@ def test_the_judges_collector_dies_anywhere_and_the_verdict_is_used_once(court: 
     assert (court.provider.double_paid(), court.judges) == ({}, 1)
     assert names(court, request_id).count("judged") == 1
     assert_sound(court.hf)
+
+
+def test_a_worker_dies_anywhere_in_the_judges_call_and_no_rewrite_is_judged_twice(
+    url: str, clock: FakeClock
+) -> None:
+    asked: list[str] = []
+
+    def answer(prompt: str) -> Any:
+        asked.append(prompt)
+        return verdict()
+
+    with open_court(url, clock, mode="async") as court:
+        court.says = answer
+        waiting = [court.submit(f"{SAID} The bin is number {number}.") for number in range(40)]
+        worker = court.hf.worker()
+        while worker.run_once().claimed:
+            pass
+        deaths = 0
+        while True:
+            assert court.rewrites.orchestrator.judge_once(1) == 1
+            try:
+                with dying_after(deaths + 1):
+                    court.hf.worker().run_once()
+            except Died:
+                deaths += 1
+            else:
+                break
+            for _ in range(3):
+                clock.advance(hours=1)
+                run_maintenance(court.hf.store, court.hf.settings, court.hf.events)
+                while court.hf.worker().run_once().claimed:
+                    pass
+        court.run("orchestrator")
+
+        states = [court.draft(each)["state"] for each in waiting]
+        assert 3 < deaths < len(waiting) - 1
+        assert len(set(asked)) == len(asked)
+        assert states.count("stored") + states.count("held") >= deaths
+        assert len(court.outputs()) == states.count("stored") <= len(asked)
+        assert_sound(court.hf)
 
 
 def test_a_worker_killed_during_the_judges_call_leaves_a_held_rewrite_and_one_charge(

@@ -63,12 +63,6 @@ def is_polite(text: str, language: str) -> bool:
     return _search(_POLITE, language, plain(normalize_text(text))) is not None
 
 
-def load(language: str) -> None:
-    """Compile the words of a language, so that the first text does not wait for it."""
-    for kind in (*Loaded, _POLITE):
-        _compiled(kind, language)
-
-
 def _search(kind: str, language: str, text: str) -> re.Match[str] | None:
     compiled = _compiled(kind, language)
     return compiled.search(text) if compiled else None

@@ -68,7 +68,7 @@ def _meant() -> frozenset[str]:
 
 @cache
 def _near() -> Mapping[str, tuple[str, ...]]:
-    """Return the words by their forms. Words with a common form differ by one or two letters."""
+    """Return the words by their forms. Words with a common form differ by two letters at most."""
     found: dict[str, tuple[str, ...]] = {}
     for word in sorted(_meant()):
         for form in _forms(word):
