@@ -221,9 +221,9 @@ class Holdfast(JobLookup):
         pydantic model, or the keys of the payload as arguments. The decorator returns a
         :class:`DeclaredJob`, which is called like the function and enqueues jobs. *options* are
         ``queue``, ``priority``, ``version``, ``policy``, ``slo``, ``producer``, ``cancel_role``,
-        ``stores``, ``replay_refusal``, ``retry_on``, ``give_up_on``, ``isolation``, ``limit_key``
-        and ``unique_key``. With ``isolation="process"`` each job runs in a process of its own,
-        which is killed at the timeout. The keys may be made of fields: ``customer:{customer}``.
+        ``stores``, ``replay_refusal``, ``retry_on``, ``give_up_on``, ``isolation``, ``limit_key``,
+        ``unique_key``, ``batch_size`` and ``batch_wait``. With ``isolation="process"`` each job
+        runs in a process of its own, which is killed at the timeout.
         """
         check_options(job_type, options)
 

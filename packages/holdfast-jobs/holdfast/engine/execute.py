@@ -160,7 +160,7 @@ def _execute(context: Context, execution: Execution, rng: random.Random) -> Outc
             category_rules.check_inputs(context)
         value = execution.stage.function(context, execution.payload)
         if value is not None and inspect.isawaitable(value):
-            value = asyncio.run(_within(value, execution.stage.timeout))
+            value = asyncio.run(within(value, execution.stage.timeout))
         if context.completion.settled is not None:
             return _after_completion(value, context, execution)
         if context.completion.failure is not None:
@@ -195,7 +195,7 @@ async def _execute_async(context: Context, execution: Execution, rng: random.Ran
     try:
         if category_rules.has_inputs(context):
             await asyncio.to_thread(category_rules.check_inputs, context)
-        value = await _within(
+        value = await within(
             execution.stage.function(context, execution.payload), execution.stage.timeout
         )
         if context.completion.settled is not None:
@@ -236,7 +236,8 @@ def _canceled(exc: JobCanceled, context: Context, execution: Execution) -> Outco
     return Dead(fault_of(exc, stage=execution.stage.name, attempt=context.job.attempt))
 
 
-async def _within(awaitable: Any, timeout: timedelta | None) -> Any:
+async def within(awaitable: Any, timeout: timedelta | None) -> Any:
+    """Await a handler, up to the timeout of its stage. Raises HandlerTimeout."""
     if timeout is None:
         return await awaitable
     limit = asyncio.timeout(timeout.total_seconds())

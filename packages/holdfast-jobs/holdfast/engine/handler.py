@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 from holdfast.actor import Role
 from holdfast.config import BUILT_IN_PROFILES, KeySettings, QueueSettings
+from holdfast.engine.batch_options import BatchOptions, batch_stage, read_batch
 from holdfast.engine.category import CATEGORIES, QUEUE, REFUSAL, Category, CategoryRules
 from holdfast.engine.error_rules import BUILT_IN, Classifier, ErrorMatches, ErrorRules, read_rules
 from holdfast.engine.job import CRITICAL_QUEUE, DEAD_LETTER_QUEUE, ONLY_STAGE, Priority
@@ -19,7 +20,7 @@ from holdfast.engine.key_template import KeyTemplate, read_template
 from holdfast.engine.payload_reader import Signature, caller, named, payload_reader, signature_of
 from holdfast.engine.producer import EnqueueRefused as EnqueueRefused
 from holdfast.engine.producer import Producer as Producer
-from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
+from holdfast.engine.retry import RetryPolicy
 from holdfast.errors import ConfigError, UnknownKind
 from holdfast.store import Statement
 from holdfast.store.dialect import POSTGRES
@@ -70,6 +71,8 @@ class Stage:
     signature: Signature | None = None
     # Whether it runs in a process of its own, which is killed at the timeout.
     is_isolated: bool = False
+    # How many jobs one call of the function takes; None: one job, not in a list.
+    batch: BatchOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +286,8 @@ class HandlerOptions(TypedDict, total=False):
     isolation: str | None
     limit_key: str | None
     unique_key: str | None
+    batch_size: int | None
+    batch_wait: timedelta | float | str | None
 
 
 ISOLATIONS = ("thread", "process")
@@ -476,25 +481,5 @@ def plain_handler(
     stage = plain_stage(
         function, category=category, max_attempts=max_attempts, retry=retry, timeout=timeout
     )
+    stage = batch_stage(stage, function, read_batch(job_type, category, options))
     return make_handler(job_type, [stage], category=category, **options)
-
-
-def pipeline_stage(
-    function: Function,
-    *,
-    name: str,
-    max_attempts: int = STAGE_ATTEMPTS,
-    retry: RetryPolicy = CRITIC,
-    timeout: timedelta | float | None = None,
-    retry_on: ErrorMatches | None = None,
-    give_up_on: ErrorMatches | None = None,
-) -> Stage:
-    return make_stage(
-        function,
-        name=name,
-        max_attempts=max_attempts,
-        retry=retry,
-        timeout=timeout,
-        retry_on=retry_on,
-        give_up_on=give_up_on,
-    )

@@ -13,9 +13,10 @@ from holdfast.engine.handler import (
     Stage,
     check_declaration,
     make_handler,
-    pipeline_stage,
+    make_stage,
 )
 from holdfast.engine.retry import CRITIC, STAGE_ATTEMPTS, RetryPolicy
+from holdfast.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,6 +36,8 @@ class Pipeline:
         self._stages: list[Stage] = []
         kind = registry.category(category)
         check_declaration(job_type, kind, accepts, options)
+        if options.get("batch_size") is not None:
+            raise ConfigError(f"Pipeline {job_type!r}: batch_size= is for jobs of one stage.")
         self._options: dict[str, Any] = {"accepts": accepts, "category": kind, **options}
         self.job_type = job_type
 
@@ -54,7 +57,7 @@ class Pipeline:
         """
 
         def declare(function: F) -> F:
-            stage = pipeline_stage(
+            stage = make_stage(
                 function,
                 name=name,
                 max_attempts=max_attempts,

@@ -7,17 +7,19 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from holdfast.engine.completion import Completion, Ended
-from holdfast.engine.context import CancelToken, Context, FindExtension, no_extension
+from holdfast.engine.batch_call import execute_batch, execute_batch_async
+from holdfast.engine.completion import Ended
+from holdfast.engine.context import Context, FindExtension, no_extension
 from holdfast.engine.execute import Execution, execute, execute_async, outcome_of_error
 from holdfast.engine.fairness import TenantQueue
-from holdfast.engine.job import Claimed, ClaimId, Outcome, Released
+from holdfast.engine.job import Outcome, Released
 from holdfast.engine.tracing import Tracing
+from holdfast.engine.worker.grouper import Grouper
+from holdfast.engine.worker.in_flight import Group
+from holdfast.engine.worker.in_flight import InFlight as InFlight
 from holdfast.engine.worker.isolation import IsolationHost
 from holdfast.engine.worker.watchdog import Guard, unguarded
 from holdfast.store import Store
@@ -36,38 +38,12 @@ LOOP_CONNECTIONS = 20
 DRAINED = Released("drain")
 
 
-# Compared by identity: a lost claim may still run beside the next claim of the same job.
-@dataclass(slots=True, eq=False)
-class InFlight:
-    """A claimed job in this process, waiting or running."""
+_Contexts = list[tuple[InFlight, Context]]
 
-    job: Claimed
-    token: CancelToken
-    claimed_at: float
-    renewed_at: float
-    execution: Execution | None = None
-    started_at: float | None = None
-    # How long the last stage ran; None if the job was released before it started.
-    ran_seconds: float | None = None
-    # The outcome that the running stage has recorded itself.
-    completion: Completion | None = None
-    # The task of an asynchronous handler.
-    task: asyncio.Task[None] | None = None
 
-    @property
-    def claim_id(self) -> ClaimId:
-        return self.job.claim_id
-
-    def interrupt(self, *, lease_lost: bool = False) -> None:
-        """Ask the handler to stop. An asynchronous one gets CancelledError at its next await."""
-        is_first = not self.token.is_set
-        self.token.set(lease_lost=lease_lost)
-        # Read once: the task may end meanwhile.
-        task = self.task
-        if is_first and task is not None:
-            # A closed loop has no task left to cancel.
-            with suppress(RuntimeError):
-                task.get_loop().call_soon_threadsafe(task.cancel)
+def _batch_of(contexts: _Contexts) -> tuple[list[Context], list[Execution]]:
+    executions = [member.execution for member, _ in contexts if member.execution is not None]
+    return [context for _, context in contexts], executions
 
 
 class ExecutorPool:
@@ -116,6 +92,7 @@ class ExecutorPool:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._names = itertools.count(1)
+        self._grouper = Grouper(self._take_group, guard=guard)
 
     def connections(self, *, with_loop: bool) -> int:
         """The number of connections that concurrent handlers may need."""
@@ -137,6 +114,19 @@ class ExecutorPool:
 
     def take(self, claims: list[InFlight]) -> None:
         """Execute these as soon as a thread is free."""
+        alone: list[InFlight] = []
+        together: list[InFlight] = []
+        for item in claims:
+            assert item.execution is not None
+            (alone if item.execution.stage.batch is None else together).append(item)
+        if together:
+            self._grouper.add(together)
+        self._hand_over(alone)
+
+    def _take_group(self, group: Group) -> None:
+        self._hand_over([group.leader])
+
+    def _hand_over(self, claims: list[InFlight]) -> None:
         synchronous: list[tuple[str, InFlight]] = []
         for item in claims:
             assert item.execution is not None
@@ -163,7 +153,7 @@ class ExecutorPool:
             return 0
         if self._loop is not None:
             free += self.async_concurrency - len(self._on_loop)
-        return min(max(0, free + ahead - waiting), limit)
+        return min(max(0, free + ahead - waiting) + self._grouper.missing, limit)
 
     @property
     def _ahead(self) -> int:
@@ -185,27 +175,59 @@ class ExecutorPool:
                     return
                 continue
             if self.closing:
-                self.finished(claim, self.unreached)
+                self._release(claim)
                 continue
-            assert claim.execution is not None
             self._running[claim] = True
-            claim.started_at = began = time.monotonic()
-            context = self._context(claim, claim.execution)
+            began = time.monotonic()
+            contexts = self._begin(claim, began)
             try:
-                ended = self._execute(context, claim.execution)
+                ended = self._execute(contexts)
             except BaseException as exc:
-                ended = context.completion.ended(self._outcome_of_error(claim, exc))
-            claim.ran_seconds = time.monotonic() - began
-            self._observe(claim.ran_seconds)
+                ended = self._ended_by_error(contexts, exc)
+            seconds = time.monotonic() - began
+            self._observe(seconds)
             if not self._running.pop(claim, False):
                 # The lease renewer has abandoned this thread and started another.
                 return
-            claim.started_at = claim.completion = None
-            self.finished(claim, ended)
+            self._finish(contexts, ended, seconds)
             # A waiting thread must not keep references to the last job.
-            del claim, context, ended
+            del claim, contexts, ended
 
-    def _execute(self, context: Context, execution: Execution) -> Ended:
+    def _release(self, claim: InFlight) -> None:
+        """Release a claim that was not started, with the others of its group."""
+        for member in claim.together:
+            self.finished(member, self.unreached)
+
+    def _begin(self, claim: InFlight, began: float) -> _Contexts:
+        """The contexts of a claim and of the others of its group, which start now."""
+        contexts = []
+        for member in claim.together:
+            assert member.execution is not None
+            member.started_at = began
+            contexts.append((member, self._context(member, member.execution)))
+        return contexts
+
+    def _finish(self, contexts: _Contexts, ended: Sequence[Ended], seconds: float) -> None:
+        for (member, _), one in zip(contexts, ended, strict=True):
+            member.ran_seconds = seconds
+            member.started_at = member.completion = member.task = None
+            self.finished(member, one)
+
+    def _ended_by_error(self, contexts: _Contexts, exc: BaseException) -> list[Ended]:
+        return [
+            context.completion.ended(self._outcome_of_error(member, exc))
+            for member, context in contexts
+        ]
+
+    def _execute(self, contexts: _Contexts) -> list[Ended]:
+        member, context = contexts[0]
+        execution = member.execution
+        assert execution is not None
+        if execution.stage.batch is not None:
+            return execute_batch(*_batch_of(contexts), self.rng, self.tracing)
+        return [self._execute_one(context, execution)]
+
+    def _execute_one(self, context: Context, execution: Execution) -> Ended:
         if execution.stage.is_isolated and self.isolation is not None:
             return self.isolation.execute(context, execution, self.rng, self.tracing)
         return execute(context, execution, self.rng, self.tracing)
@@ -257,36 +279,45 @@ class ExecutorPool:
 
     def _spawn(self, claim: InFlight) -> None:
         assert self._loop is not None
-        task = claim.task = self._loop.create_task(self._run_async(claim))
+        task = self._loop.create_task(self._run_async(claim))
+        for member in claim.together:
+            member.task = task
         # The event loop keeps only a weak reference to a task.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _run_async(self, claim: InFlight) -> None:
-        assert claim.execution is not None
         if self.closing:
-            ended: Ended = self.unreached
-        else:
-            claim.started_at = began = time.monotonic()
-            context = self._context(claim, claim.execution)
-            try:
-                ended = await execute_async(context, claim.execution, self.rng, self.tracing)
-            except BaseException as exc:
-                ended = context.completion.ended(self._outcome_of_error(claim, exc))
-            claim.ran_seconds = time.monotonic() - began
-        claim.started_at = claim.completion = claim.task = None
+            self._on_loop.pop(claim, None)
+            self._report_capacity()
+            self._release(claim)
+            return
+        assert claim.execution is not None
+        began = time.monotonic()
+        contexts = self._begin(claim, began)
+        try:
+            if claim.execution.stage.batch is not None:
+                of = _batch_of(contexts)
+                ended = await execute_batch_async(*of, self.rng, self.tracing)
+            else:
+                ((_, context),) = contexts
+                ended = [await execute_async(context, claim.execution, self.rng, self.tracing)]
+        except BaseException as exc:
+            ended = self._ended_by_error(contexts, exc)
         self._on_loop.pop(claim, None)
         self._report_capacity()
-        self.finished(claim, ended)
+        self._finish(contexts, ended, time.monotonic() - began)
 
     def release_waiting(self) -> None:
         """Release the claims that have not started."""
+        for claim in self._grouper.take_all():
+            self.finished(claim, self.unreached)
         while self._waiting:
             try:
                 claim = self._waiting.pop()
             except IndexError:
                 return
-            self.finished(claim, self.unreached)
+            self._release(claim)
 
     def cancel_tasks(self, patience: float) -> None:
         """Cancel the tasks on the event loop and wait until they have ended."""
@@ -298,6 +329,7 @@ class ExecutorPool:
             time.sleep(0.005)
 
     def close(self) -> None:
+        self._grouper.close()
         for _ in range(self.concurrency):
             self._tokens.put(False)
         if self._loop is not None:

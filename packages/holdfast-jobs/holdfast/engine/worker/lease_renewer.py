@@ -81,13 +81,18 @@ class LeaseRenewer:
             started_at = claim.started_at
             if started_at is None or now - started_at <= stage.timeout.total_seconds():
                 continue
-            # A copy for the settle buffer; the stuck thread still uses the original.
-            copy = replace(claim, started_at=None, ran_seconds=now - started_at, completion=None)
-            completion = claim.completion
+            # Copies for the settle buffer; the stuck thread still uses the originals.
+            copies = [
+                (replace(one, started_at=None, ran_seconds=now - started_at, completion=None), one)
+                for one in claim.together
+            ]
+            completions = [one.completion for one in claim.together]
             if not self.pool.abandon(claim):
                 continue
-            outcome = timed_out(claim.job, stage, self.rng)
-            self.pool.finished(copy, outcome if completion is None else completion.ended(outcome))
+            for (copy, one), completion in zip(copies, completions, strict=True):
+                outcome = timed_out(one.job, stage, self.rng)
+                ended = outcome if completion is None else completion.ended(outcome)
+                self.pool.finished(copy, ended)
             self._stuck += 1
             if self._stuck >= self.pool.concurrency:
                 self.recycle(self._stuck)

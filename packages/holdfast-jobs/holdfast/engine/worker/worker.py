@@ -18,6 +18,8 @@ from queue import SimpleQueue
 
 from holdfast.clock import ms
 from holdfast.config import Settings
+from holdfast.engine.batch_call import execute_batch
+from holdfast.engine.batch_options import group_claims
 from holdfast.engine.claim import read_clock
 from holdfast.engine.completion import Ended
 from holdfast.engine.context import CancelToken, Context, FindExtension, no_extension
@@ -181,27 +183,40 @@ class Worker:
         """Claim up to *limit* jobs, execute and settle them one by one. Starts no thread."""
         claimed = self._claim(limit)
         outcomes: Counter[str] = Counter()
-        for job in claimed:
-            going: Claimed | None = job
-            while going is not None:
+        for jobs in group_claims(claimed, self.registry):
+            going: list[Claimed] = jobs
+            while going:
                 began = self.store.clock.monotonic()
                 ended = self._run_inline(going)
                 seconds = self.store.clock.monotonic() - began
-                (settled,) = self._settle_buffer.settle([(going, ended)])
-                self._emit(settled, seconds)
-                outcomes[_outcome_name(settled)] += 1
-                going = settled.next_claim
+                done = self._settle_buffer.settle(list(zip(going, ended, strict=True)))
+                for settled in done:
+                    self._emit(settled, seconds)
+                    outcomes[_outcome_name(settled)] += 1
+                going = [settled.next_claim for settled in done if settled.next_claim is not None]
         self._isolation.close()
         return PassCounts(Counter(claimed=len(claimed)), outcomes)
 
-    def _run_inline(self, job: Claimed) -> Ended:
-        planned = resolve(job, self.registry, self.store.clock, patience=self._patience)
-        if not isinstance(planned, Execution):
-            return planned
-        context = Context(job, self.store, CancelToken(), find_extension=self.find_extension)
-        if planned.stage.is_isolated:
-            return self._isolation.execute(context, planned, self.rng, self.tracing)
-        return execute(context, planned, self.rng, self.tracing)
+    def _run_inline(self, jobs: Sequence[Claimed]) -> list[Ended]:
+        """Execute a job, or several jobs that one call of their handler takes."""
+        ended: dict[ClaimId, Ended] = {}
+        contexts, executions = [], []
+        for job in jobs:
+            planned = resolve(job, self.registry, self.store.clock, patience=self._patience)
+            if not isinstance(planned, Execution):
+                ended[job.claim_id] = planned
+                continue
+            context = Context(job, self.store, CancelToken(), find_extension=self.find_extension)
+            contexts.append(context)
+            executions.append(planned)
+        if executions and executions[0].stage.batch is not None:
+            done = execute_batch(contexts, executions, self.rng, self.tracing)
+            ended |= zip((context.job.claim_id for context in contexts), done, strict=True)
+        else:
+            for context, planned in zip(contexts, executions, strict=True):
+                run = self._isolation.execute if planned.stage.is_isolated else execute
+                ended[context.job.claim_id] = run(context, planned, self.rng, self.tracing)
+        return [ended[job.claim_id] for job in jobs]
 
     # -- the loop
 
