@@ -128,7 +128,7 @@ def test_no_module_is_named_for_what_it_is_not() -> None:
     assert [of(path) for path in MODULES if {path.stem, path.parent.name} & vague] == []
 
 
-def test_sql_lives_in_sql_files() -> None:
+def test_sql_is_in_sql_files() -> None:
     begins = re.compile(r"\s*(SELECT|INSERT INTO|UPDATE \w+|DELETE FROM|WITH \w+ AS)\b")
     found = [
         f"{of(path)}:{line}"
@@ -164,6 +164,26 @@ def test_every_statement_says_why_it_is_there() -> None:
         if not re.search(r" — \S", one)
     ]
     assert unexplained == []
+
+
+# Words that say less than the name of the thing, in the names of tests. docs/conformance.md, which
+# is published, consists of these names.
+ODD_WORDS = re.compile(
+    r"_(?:(?:who|whom)ever|(?:no|some|any|every)bodys?|told|tells?|stands?|stood|lives|hands|anew"
+    r"|charged|comes?_back|given_up|goes?_on|go_on|mend(?:s|ed)?|strangers?|for_ever)(?=_|$)"
+)
+
+
+def test_the_names_of_tests_are_plain() -> None:
+    files = sorted((*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "e2e").rglob("test_*.py")))
+    odd = [
+        f"{of(path)}: {name}"
+        for path in files
+        for name in re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(), re.M)
+        if ODD_WORDS.search(name)
+    ]
+
+    assert odd == []
 
 
 # -- docs are tests

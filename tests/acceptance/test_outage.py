@@ -84,7 +84,7 @@ def test_an_outage_longer_than_the_lease_charges_no_live_worker(
 
 
 @pytest.mark.req("C-09")
-def test_a_worker_that_dies_in_an_outage_is_charged_after_it(
+def test_a_worker_killed_during_an_outage_counts_as_an_attempt(
     server: PostgresServer, url: str, tmp_path: Path
 ) -> None:
     with make(url, **LEASE) as hf:

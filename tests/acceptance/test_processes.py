@@ -51,7 +51,9 @@ def test_the_second_sigterm_does_not_wait(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.req("I-18")
-def test_a_handler_that_kills_its_process_ends_only_that_one_and_is_charged(url: str) -> None:
+def test_a_handler_that_kills_its_process_ends_only_that_one_and_counts_as_an_attempt(
+    url: str,
+) -> None:
     hf = make(url, lease_seconds=60)
     bomb = hf.enqueue("suicide", {}, org_id=ORG)
     good = hf.enqueue_many("work", [{"seconds": 0.01}] * 30, org_id=ORG)

@@ -129,7 +129,7 @@ def test_a_failed_or_canceled_one_frees_the_week(rewrites: Rewrites, hf: Holdfas
     assert codes(hf, second, rewrites.submit(submission())) == [None, "cadence"]
 
 
-def test_the_database_holds_the_cadence_whoever_writes(rewrites: Rewrites, hf: Holdfast) -> None:
+def test_the_database_enforces_the_cadence(rewrites: Rewrites, hf: Holdfast) -> None:
     rewrites.submit(submission())
     second = rewrites.submit(submission())
 

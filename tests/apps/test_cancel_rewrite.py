@@ -53,7 +53,7 @@ ALLOWED: dict[str, Cancel] = {
 @pytest.mark.req("J-07")
 @pytest.mark.parametrize("cancel", REFUSED.values(), ids=REFUSED.keys())
 @pytest.mark.parametrize("declares", [True, False], ids=["the application", "another process"])
-def test_nobody_else_cancels_a_rewrite_and_the_attempt_is_audited(
+def test_other_roles_cannot_cancel_a_rewrite_and_the_attempt_is_audited(
     hf: Holdfast, clock: FakeClock, sent: Answer, cancel: Cancel, declares: bool
 ) -> None:
     job_id = str(sent.job_id)

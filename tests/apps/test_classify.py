@@ -78,7 +78,7 @@ def test_a_thread_that_exits_is_a_classifier_that_breaks() -> None:
     assert ask(Saying(SystemExit(3))) == (SAFE_DEFAULTS, "classifier_failed")
 
 
-def test_whoever_stops_the_process_is_heard() -> None:
+def test_a_keyboard_interrupt_stops_the_classifier() -> None:
     with pytest.raises(KeyboardInterrupt):
         ask(SayingAtOnce(KeyboardInterrupt()))
 
@@ -181,7 +181,7 @@ def test_calls_that_hang_do_not_pile_up(hanging: Hanging, monkeypatch: pytest.Mo
     assert ask(Saying(SOUND)) == (SOUND, None)
 
 
-def test_calls_that_somebody_waits_for_take_nobodys_room(
+def test_interactive_calls_use_no_worker_capacity(
     hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(classify, "MOST_ABANDONED", 1)

@@ -106,7 +106,7 @@ def test_a_message_is_classified_over_every_adapter(
     assert asked.schema is not None
 
 
-def test_a_model_sees_the_message_and_nobody(sim: Simulator, model: Model) -> None:
+def test_the_classifier_prompt_has_the_message_and_no_ids(sim: Simulator, model: Model) -> None:
     safely(classifier_of(sim))
 
     (asked,) = model.asked
@@ -147,7 +147,7 @@ def test_low_confidence_or_strong_feeling_is_reframed_whatever_the_model_says(
         assert classifier.classify(MESSAGE).rewrite_strength is Strength.FULL_REFRAME
 
 
-def test_what_a_schema_cannot_say_is_mended(sim: Simulator, model: Model) -> None:
+def test_values_that_a_schema_cannot_express_are_repaired(sim: Simulator, model: Model) -> None:
     model.answer = ANSWER | {
         "topics": ["noise", "other", "noise"],
         "safety_flags": ["none", "ambiguous_intent", "ambiguous_intent"],
@@ -240,7 +240,7 @@ def test_a_model_that_hangs_is_not_waited_for(sim: Simulator) -> None:
     assert found == (SAFE_DEFAULTS, "classifier_timeout")
 
 
-def test_an_answer_to_somebody_else_is_no_answer(sim: Simulator, model: Model) -> None:
+def test_an_answer_to_another_request_is_rejected(sim: Simulator, model: Model) -> None:
     classifier = classifier_of(sim, echo=True)
     model.answer = ANSWER | {"rid": "zzzzzzzz"}
     with pytest.raises(ClassifierFailed) as caught:

@@ -277,7 +277,7 @@ def test_the_same_message_gets_the_same_answer_in_every_thread() -> None:
     assert found == [expected] * 4
 
 
-def test_nobody_is_asked_over_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_classification_makes_no_network_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("the local classifier opened a connection")
 

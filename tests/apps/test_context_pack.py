@@ -196,7 +196,7 @@ def test_an_answer_changes_what_its_row_says(answer: dict[str, str], expected: A
     assert said == expected
 
 
-def test_mediate_is_a_later_check_in_and_names_nobody_else() -> None:
+def test_mediate_is_a_later_check_in_and_names_no_third_person() -> None:
     made = pack("communication", conflict_resolution_style="mediate")
 
     assert made.instructions.repair_timing is RepairTiming.CHECK_IN
@@ -219,7 +219,7 @@ def test_an_answer_that_asks_for_nothing_adds_nothing(name: str, value: str) -> 
         ("housemate", "housemate", "peer", "neutral", False),
     ],
 )
-def test_power_changes_the_tone_and_gives_nobody_authority(
+def test_power_changes_the_tone_and_not_the_permissions(
     sender: str, recipient: str, mode: str, multiplier: str, avoids_commands: bool
 ) -> None:
     made = pack("guests", sender=HomeRole(sender), recipient=HomeRole(recipient))

@@ -218,7 +218,7 @@ def test_a_rewrite_that_is_canceled_at_its_provider_is_never_stored_and_frees_no
 
 
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
-def test_a_text_that_is_erased_while_its_batch_is_built_goes_nowhere_and_stops_nobody(
+def test_a_text_erased_while_its_batch_is_built_is_not_sent_and_blocks_no_other(
     stage: Stage, call: int
 ) -> None:
     kept, gone = (
@@ -253,7 +253,9 @@ def test_a_text_that_is_erased_while_its_batch_is_built_goes_nowhere_and_stops_n
 # -- from an end to what follows from it
 
 
-def test_an_end_is_told_once_wherever_the_orchestrator_dies(stage: Stage) -> None:
+def test_an_end_is_reported_once_after_a_crash_of_the_orchestrator_at_any_statement(
+    stage: Stage,
+) -> None:
     planted = stage.plant()
     stage.answer()
     crash_everywhere(lambda: finish_once(stage.store, reveal_delay=DAY))
@@ -272,7 +274,7 @@ def test_an_end_is_told_once_wherever_the_orchestrator_dies(stage: Stage) -> Non
     assert_sound(stage.hf)
 
 
-def test_an_end_is_told_once_when_every_answer_is_lost(stage: Stage) -> None:
+def test_an_end_is_reported_once_when_every_answer_is_lost(stage: Stage) -> None:
     planted = stage.plant()
     stage.answer()
     with every_answer_lost(stage.hf):

@@ -42,7 +42,7 @@ def test_the_set_is_sixty_sentences_of_twenty_to_two_hundred_characters() -> Non
     assert [text for _, text in SENTENCES if not 20 <= len(text) <= 200] == []
 
 
-def test_ninety_eight_of_a_hundred_are_told_and_under_one_is_told_wrong() -> None:
+def test_ninety_eight_of_a_hundred_are_detected_and_under_one_is_wrong() -> None:
     detect = local_detector().detect
     told = [(language, detect(text)) for language, text in SENTENCES]
     right = [said for language, said in told if said.language == language]
@@ -55,13 +55,13 @@ def test_ninety_eight_of_a_hundred_are_told_and_under_one_is_told_wrong() -> Non
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_no_language_is_told_worse_than_nine_of_ten(language: str) -> None:
+def test_no_language_is_detected_worse_than_nine_of_ten(language: str) -> None:
     said = [local_detector().detect(text).language for of, text in SENTENCES if of == language]
 
     assert said.count(language) >= 54
 
 
-def test_short_portuguese_is_told_from_galician() -> None:
+def test_short_portuguese_is_distinguished_from_galician() -> None:
     polite = (EVAL.parent / "polite" / "pt.txt").read_text("utf-8").splitlines()
     said = [local_detector().detect(text).language for text in polite if len(text) >= 20]
 
@@ -126,14 +126,14 @@ def test_what_has_no_language_is_left_open(text: str) -> None:
         ("p l e a s e clean the kitchen tonight", "en"),
     ],
 )
-def test_other_scripts_and_letters_set_apart_are_told_too(text: str, language: str) -> None:
+def test_other_scripts_and_spaced_letters_are_detected(text: str, language: str) -> None:
     said = local_detector().detect(text)
 
     assert said.language == language
     assert said.confidence is not Level.LOW
 
 
-def test_three_words_are_left_open_rather_than_told_wrong() -> None:
+def test_three_words_are_left_open_rather_than_detected_wrong() -> None:
     cut = [(language, " ".join(text.split()[:3])) for language, text in SENTENCES]
     told = [(language, text, local_detector().detect(text).language) for language, text in cut]
 
@@ -168,7 +168,7 @@ def test_the_known_languages_are_those_of_the_model() -> None:
     assert {normalize(_WRITTEN_AS.get(label, label)) for label in labels if label != "zxx"} == KNOWN
 
 
-def test_only_what_the_detector_can_name_is_told_apart() -> None:
+def test_only_supported_languages_are_distinguished() -> None:
     assert is_told_apart("en", "es")
     assert not is_told_apart("es", "es")
     assert not is_told_apart("hr", "bs")
@@ -177,13 +177,13 @@ def test_only_what_the_detector_can_name_is_told_apart() -> None:
 
 
 @pytest.mark.parametrize("target", ["mi", "ceb", "yi", "ti", "haw", "wo", "fi"])
-def test_a_text_in_its_originals_language_is_told_from_one_that_nobody_knows(target: str) -> None:
+def test_a_text_in_its_original_language_is_distinguished_from_an_unknown_one(target: str) -> None:
     assert is_left_in("en", source="en", target=target)
     # Whatever else it is called says nothing of a language that the detector does not know.
     assert not is_left_in("es", source="en", target=target)
 
 
-def test_relatives_are_not_told_apart() -> None:
+def test_related_languages_are_not_distinguished() -> None:
     assert not is_left_in("de", source="de", target="gsw")
     assert not is_left_in("de", source="de", target="yi")
     assert not is_left_in("en", source="en", target="en")
@@ -199,7 +199,7 @@ def test_rewrites_do_not_start_without_the_extra(monkeypatch: pytest.MonkeyPatch
         Rewrites(Holdfast(settings=Settings(rewrite=RewriteSettings(routes=(ROUTE,)))))
 
 
-def test_nor_without_what_reads_locales_whoever_detects(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_detector_requires_langcodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "langcodes", None)
     normalize.cache_clear()
 

@@ -38,7 +38,7 @@ def test_both_of_a_message_are_found_as_they_are_at_this_moment(directory: SqlDi
     )
 
 
-def test_who_is_not_of_the_home_is_nobody_there(directory: SqlDirectory) -> None:
+def test_a_person_outside_the_home_is_not_in_its_directory(directory: SqlDirectory) -> None:
     directory.add_home(OTHER_HOME)
     directory.add_member(OTHER_HOME, STRANGER, role="owner")
     directory.answer(OTHER_HOME, STRANGER, "communication_directness", "gentle")
@@ -48,7 +48,7 @@ def test_who_is_not_of_the_home_is_nobody_there(directory: SqlDirectory) -> None
     assert (found.sender is not None, found.recipient, found.answers) == (True, None, {})
 
 
-def test_who_left_is_on_record_and_not_present_until_they_come_back(
+def test_a_former_member_is_recorded_and_not_present_until_they_return(
     directory: SqlDirectory, hf: Holdfast, clock: Any
 ) -> None:
     directory.leave(HOME, RECIPIENT)
@@ -134,7 +134,7 @@ def test_a_member_changes_their_language(directory: SqlDirectory) -> None:
     assert (changed and changed.locale, cleared and cleared.locale) == ("pt-BR", None)
 
 
-def test_an_answer_that_is_none_is_told_which_there_are(directory: SqlDirectory) -> None:
+def test_an_invalid_answer_is_refused_with_the_valid_ones(directory: SqlDirectory) -> None:
     with pytest.raises(InvalidRewrite, match="gentle, balanced, direct") as value:
         directory.answer(HOME, RECIPIENT, "communication_directness", "brutal")
     with pytest.raises(InvalidRewrite, match="communication_directness") as name:

@@ -144,7 +144,7 @@ def test_a_home_is_erased_whole_and_the_next_one_stays(stage: Stage) -> None:
     assert "lock the door" in all_text(stage)
 
 
-def test_an_erasure_goes_on_in_pages_and_is_safe_to_ask_for_twice(
+def test_an_erasure_continues_in_pages_and_is_safe_to_repeat(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast_rewrite.erase.PAGE", 2)
@@ -240,7 +240,7 @@ class _Late:
         self.load, self.request, self.accept = work.load, work.request, accept
 
 
-def test_erased_text_does_not_come_back(stage: Stage) -> None:
+def test_erased_text_is_not_restored(stage: Stage) -> None:
     planted = stage.plant()
     stage.answer()
     erase_data(admin(stage), home_id=HOME, reason="asked")
@@ -391,7 +391,7 @@ def test_the_text_of_a_rewrite_under_way_is_not_forgotten(stage: Stage) -> None:
     assert ORIGINAL in all_text(stage)
 
 
-def test_a_pass_of_retention_is_bounded_and_the_next_goes_on(stage: Stage) -> None:
+def test_a_retention_pass_is_bounded_and_the_next_one_continues(stage: Stage) -> None:
     for number in range(3):
         stage.plant(f"Please take out the bins, number {number}.")
     stage.answer()

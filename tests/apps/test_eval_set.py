@@ -96,7 +96,7 @@ def test_every_intent_and_every_code_occurs(locale: str) -> None:
 
 
 @pytest.mark.parametrize("locale", LOCALES)
-def test_every_case_can_be_told_apart_and_has_rewrites_of_both_kinds(locale: str) -> None:
+def test_every_case_is_distinct_and_has_rewrites_of_both_kinds(locale: str) -> None:
     cases = cases_of(locale)
     texts = [case.original_text for case in cases]
 

@@ -1,4 +1,4 @@
-"""The judge: what may be stored, what may not, and what nobody could say."""
+"""Verdicts of the evaluation."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_what_was_not_translated_into_an_unknown_language_fails() -> None:
 
 
 @pytest.mark.req("V-03")
-def test_a_text_too_short_to_tell_passes_on_its_declaration_with_a_flag() -> None:
+def test_a_text_too_short_to_detect_passes_on_its_declaration_with_a_flag() -> None:
     found = judge("Pssst, hm?")
 
     assert found.verdict is not Mark.FAIL
@@ -335,7 +335,7 @@ def test_what_the_sender_did_not_say_fails(text: str, flag: str) -> None:
 
 
 @pytest.mark.req("X-04")
-def test_the_rewrite_of_somebody_elses_message_fails() -> None:
+def test_the_rewrite_of_another_message_fails() -> None:
     theirs = "Hi Jonas, could you please knock before you come into my room?"
 
     assert judge(theirs).verdict is Mark.FAIL

@@ -76,7 +76,7 @@ def test_with_no_delay_the_sender_may_read_it_at_once(stage: Stage) -> None:
     assert len(reveal_once(stage.store)) == 1
 
 
-def test_failed_and_canceled_requests_are_told_and_never_revealed(stage: Stage) -> None:
+def test_failed_and_canceled_requests_are_reported_and_never_revealed(stage: Stage) -> None:
     failed, canceled = stage.plant(), stage.plant("Please keep the door shut.")
     stage.hf.cancel(canceled.job_id, org_id=HOME, reason="asked")
     stage.answer({"rewritten_text": REWRITE, "output_language": "de"})
@@ -124,7 +124,7 @@ def test_a_page_of_any_size_is_a_fixed_number_of_statements(stage: Stage) -> Non
     assert len(asked) == 3
 
 
-def test_two_orchestrators_tell_of_each_end_once(stage: Stage, url: str) -> None:
+def test_two_orchestrators_report_each_end_once(stage: Stage, url: str) -> None:
     planted = [stage.plant(f"Please be quiet, number {number}.") for number in range(20)]
     stage.answer({"rewritten_text": "Could you please be quiet?", "output_language": "en"})
     stores = [open_store(url, clock=stage.clock) for _ in range(2)]
@@ -177,7 +177,7 @@ def test_a_crash_before_the_commit_leaves_it_to_the_next_pass(stage: Stage) -> N
     assert stage.told(planted) == ["rewrite_completed"]
 
 
-def test_a_run_of_the_orchestrator_does_all_there_is_and_tells_of_it(stage: Stage) -> None:
+def test_a_run_of_the_orchestrator_does_all_work_and_reports_it(stage: Stage) -> None:
     stage.plant()
     stage.answer()
     heard: list[Event] = []

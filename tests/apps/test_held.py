@@ -198,7 +198,7 @@ def test_only_the_export_of_a_home_has_a_held_text(court: Court) -> None:
     assert KIND not in str(person)
 
 
-def test_a_rewrite_is_not_held_for_ever(court: Court) -> None:
+def test_a_held_rewrite_expires(court: Court) -> None:
     request_id = court.send()
     court.clock.advance(days=31)
     court.run("orchestrator")
@@ -214,7 +214,7 @@ def test_a_rewrite_is_not_held_for_ever(court: Court) -> None:
 # -- operating
 
 
-def test_the_doctor_and_the_metrics_tell_of_held_rewrites(court: Court) -> None:
+def test_the_doctor_and_the_metrics_report_held_rewrites(court: Court) -> None:
     metrics = Metrics(court.hf)
     court.send()
     operator = court.hf.operate(actor="user:op", role="admin")

@@ -56,7 +56,7 @@ def heard() -> Heard:
 @pytest.mark.parametrize(
     "broken", ["sender_role = NULL", "sender_role = 'landlord'", "surface = NULL"]
 )
-def test_a_request_that_cannot_be_read_fails_alone_and_stops_nobody(
+def test_an_unreadable_request_fails_alone_and_blocks_no_other(
     rewrites: Rewrites, broken: str
 ) -> None:
     hf = rewrites.hf
@@ -119,7 +119,7 @@ def test_what_a_directory_says_that_no_database_takes_fails_that_message_alone(
 # -- a run that has too much to do
 
 
-def test_a_model_that_takes_all_the_time_of_a_run_does_not_keep_ends_from_being_told(
+def test_a_model_that_uses_all_the_time_of_a_run_does_not_delay_finished_requests(
     stage: Stage,
 ) -> None:
     planted = stage.plant()
@@ -177,7 +177,7 @@ TABLES += ["recipient_snapshot", "recipient_preference_snapshot", "rewrite_outpu
 TABLES += ["rewrite_status", "rewrite_job"]
 
 
-def test_a_homes_own_sql_reads_who_lives_there_and_nothing_else(postgres_url: str) -> None:
+def test_a_homes_own_sql_reads_its_members_and_nothing_else(postgres_url: str) -> None:
     with rewriting(postgres_url, FakeClock()) as hf:
         made = Rewrites(hf, classifier=Heard())
         furnish(made)

@@ -53,7 +53,9 @@ def test_another_name_is_invented_in_every_language(target: str) -> None:
         ("Call me.", "Could you call me on 0171 5550199?", "en"),
     ],
 )
-def test_a_number_that_nobody_said_is_invented(original: str, rewrite: str, locale: str) -> None:
+def test_a_number_that_is_not_in_the_message_is_invented(
+    original: str, rewrite: str, locale: str
+) -> None:
     assert invented(original, rewrite, locale) == (Invented.NUMBER,)
 
 
@@ -71,7 +73,9 @@ def test_a_number_that_nobody_said_is_invented(original: str, rewrite: str, loca
         ("Wstaję o 5:45.", "Wstaję za kwadrans siódma.", "pl"),
     ],
 )
-def test_a_time_that_nobody_said_is_invented(original: str, rewrite: str, locale: str) -> None:
+def test_a_time_that_is_not_in_the_message_is_invented(
+    original: str, rewrite: str, locale: str
+) -> None:
     assert invented(original, rewrite, locale) == (Invented.TIME,)
 
 
@@ -235,7 +239,7 @@ def test_a_sentence_repeated_invents_nothing(path: Path) -> None:
         ("de", "Könntest du sie am Wochenende leiser machen?"),
     ],
 )
-def test_no_rewrite_sets_a_day_that_nobody_named(locale: str, rewrite: str) -> None:
+def test_a_rewrite_sets_no_day_that_the_message_does_not_name(locale: str, rewrite: str) -> None:
     assert invented("Turn it down!", rewrite, locale) == (Invented.DATE,)
     assert invented("Mach das morgen! Sunday!", rewrite, locale) == ()
 

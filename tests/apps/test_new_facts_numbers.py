@@ -172,7 +172,7 @@ def test_an_amount_in_words_is_the_amount_in_digits_and_in_any_other_language(ta
 
 
 @pytest.mark.parametrize("target", AMOUNTS)
-def test_an_amount_that_nobody_named_is_invented_in_words_too(target: str) -> None:
+def test_an_amount_that_is_not_in_the_message_is_invented_in_words_too(target: str) -> None:
     passed = [
         (source, given, said)
         for source in {"en", target}

@@ -273,7 +273,7 @@ def routes() -> Routes:
 
 
 @pytest.mark.req("O-04")
-def test_a_classifier_that_fails_leaves_the_safe_defaults_and_the_message_goes_on(
+def test_a_failing_classifier_leaves_the_safe_defaults_and_the_message_continues(
     rewrites: Rewrites, hf: Holdfast, heard: Heard
 ) -> None:
     def fail() -> None:
@@ -334,9 +334,7 @@ def test_what_the_gate_refuses_fails_generically_without_text_job_or_classifier(
     assert code_of(hf, rewrites.submit(submission())) == "blocked"
 
 
-def test_a_home_that_nobody_knows_is_answered_as_generically(
-    rewrites: Rewrites, hf: Holdfast
-) -> None:
+def test_an_unknown_home_gets_the_same_generic_answer(rewrites: Rewrites, hf: Holdfast) -> None:
     answer = rewrites.submit(submission(home_id=OTHER_HOME))
 
     assert (answer.job_id, answer.status) == (None, Status.FAILED)

@@ -66,7 +66,7 @@ def test_a_sharp_message_is_calmed_and_cooled_down() -> None:
     assert (policy.tone, policy.emotional_temperature) == (Tone.CALM, Temperature.COOL_DOWN)
 
 
-def test_the_one_with_more_say_speaks_softly() -> None:
+def test_a_sender_with_more_power_gets_a_softer_tone() -> None:
     policy = policy_of(result(), pack(HomeRole.OWNER, HomeRole.HOUSEMATE))
 
     assert (policy.tone, policy.directness) == (Tone.GENTLE, Directness.SOFT)

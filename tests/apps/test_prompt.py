@@ -153,7 +153,7 @@ def test_one_step_rewrites_and_translates_into_the_recipients_language(
     assert set(SCHEMA["properties"]) == {"rewritten_text", "output_language"}
 
 
-def test_what_was_decided_reaches_the_model_and_nobodys_id_does() -> None:
+def test_the_decisions_reach_the_model_and_no_ids_do() -> None:
     given = request(communication_directness="direct", environment_noise_tolerance="low")
 
     brief, _ = parts(given)

@@ -87,7 +87,7 @@ def test_a_request_becomes_what_it_would_have_been_whatever_changed_since(
     assert rewrites.orchestrator.resume_once() == 0
 
 
-def test_nobody_takes_up_a_request_whose_orchestrator_may_still_live(
+def test_a_request_whose_orchestrator_may_still_run_is_not_taken_over(
     rewrites: Rewrites, hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_behind(rewrites, monkeypatch)
@@ -100,7 +100,7 @@ def test_nobody_takes_up_a_request_whose_orchestrator_may_still_live(
     assert count(hf.store, "job") == 0
 
 
-def test_the_run_goes_on_with_what_was_left(
+def test_the_run_continues_interrupted_requests(
     rewrites: Rewrites, hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request_id = leave_behind(rewrites, monkeypatch)
@@ -202,7 +202,7 @@ def test_a_request_whose_text_is_gone_is_abandoned(
     assert heard.asked == []
 
 
-def test_a_message_that_stops_everybody_is_given_up_after_a_day(
+def test_a_request_that_fails_in_every_run_is_abandoned_after_a_day(
     rewrites: Rewrites, hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request_id = leave_behind(rewrites, monkeypatch)
@@ -228,7 +228,7 @@ def test_what_can_be_neither_enqueued_nor_failed_waits_to_be_resumed(
     assert request_row(hf.store, answer.rewrite_request_id)["step"] == "enqueued"
 
 
-def test_many_that_were_left_go_on_a_page_at_a_time(
+def test_many_interrupted_requests_continue_a_page_at_a_time(
     rewrites: Rewrites, hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*args: Any) -> Any:
@@ -249,7 +249,7 @@ def test_many_that_were_left_go_on_a_page_at_a_time(
 
 
 @pytest.mark.req("E-01")
-def test_whoever_submits_does_not_wait_for_a_model_that_classifies(
+def test_submitting_does_not_wait_for_a_classifying_model(
     rewrites: Rewrites, hf: Holdfast, heard: Heard, clock: FakeClock
 ) -> None:
     heard.waits = True

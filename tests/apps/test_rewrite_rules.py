@@ -1,4 +1,4 @@
-"""The rules that the database keeps about rewrites, whoever writes."""
+"""Database constraints of rewrites."""
 
 from __future__ import annotations
 

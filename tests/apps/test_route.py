@@ -114,7 +114,7 @@ def test_what_no_row_takes_or_is_no_request_has_no_route(request_: RouteRequest)
         routes(SMALL, LARGE).decide(request_)
 
 
-def test_nobody_falls_back_to_a_weaker_model() -> None:
+def test_there_is_no_fallback_to_a_weaker_model() -> None:
     small = replace(SMALL, supports_translation=True)
 
     with pytest.raises(NoRoute, match="full_reframe for weekly_harmony from en to es"):
@@ -187,7 +187,7 @@ def test_a_table_that_cannot_work_is_refused_at_the_start(
     assert says in str(refused.value)
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_every_fault_is_reported_at_once() -> None:
     with pytest.raises(ConfigError) as refused:
         routes(replace(LARGE, prompt_version="v9"), replace(SMALL, adapter_kind="pigeon"))
 

@@ -106,7 +106,7 @@ def test_a_sender_learns_that_it_failed_and_not_why(stage: Stage) -> None:
 
 
 @pytest.mark.req("X-01")
-def test_nobody_else_sees_what_was_sent(stage: Stage) -> None:
+def test_only_the_participants_see_what_was_sent(stage: Stage) -> None:
     planted = stage.plant()
 
     for home, user in ((HOME, RECIPIENT), (HOME, STRANGER), (OTHER_HOME, SENDER)):

@@ -345,7 +345,7 @@ def test_after_a_failure_the_same_words_are_another_message_with_another_id(town
 @pytest.mark.req("I-15")
 @pytest.mark.req("P-14")
 @pytest.mark.req("X-04")
-def test_answers_that_changed_places_are_given_to_nobody(town: Town) -> None:
+def test_swapped_answers_are_discarded(town: Town) -> None:
     messages = [_message(at, ("bins", "music")[at % 2]) for at in range(4)]
     town.settle(messages)
     town.sim.faults.add("cross_wired")

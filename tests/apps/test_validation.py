@@ -132,7 +132,7 @@ def test_a_surface_that_is_unknown_or_not_allowed_is_refused() -> None:
     assert refusal_of(given(), AT_HOME, weekly_only) is None
 
 
-def test_nobody_writes_to_themselves() -> None:
+def test_a_message_to_oneself_is_refused() -> None:
     assert refusal(recipient_user_id=SENDER.upper()) is FailureCode.SELF_RECIPIENT
 
 

@@ -189,14 +189,14 @@ def test_a_posted_patch_is_kept_without_its_secrets_and_reviewed(
     assert AWS not in critic.asked[0].text
 
 
-def test_a_patch_of_another_tenant_or_of_nobody_is_refused(office: Office) -> None:
+def test_a_patch_of_another_tenant_or_a_missing_one_is_refused(office: Office) -> None:
     others = office.reviews.store_patch(PATCH, org_id=OTHER_ORG).artifact_id
 
     for artifact_id in ("nonsense", "0198c0de-0000-7000-8000-0000000000aa", others):
         refused(office, "source.artifact_id", source=Source.patch(artifact_id))
 
 
-def test_a_diff_that_is_too_large_is_dead_at_once_and_nobody_is_asked_or_told(
+def test_an_oversized_diff_is_dead_lettered_without_model_call_or_notification(
     office: Office, critic: Model
 ) -> None:
     # 53 MB of text; a single file of that size would count as binary.
@@ -257,7 +257,7 @@ def test_a_lower_version_is_refused_once_a_higher_one_succeeded(office: Office) 
     assert (office.count("review"), len(office.mails)) == (1, 2)
 
 
-def test_the_same_version_twice_at_once_is_told_once(office: Office) -> None:
+def test_the_same_version_submitted_twice_at_once_is_notified_once(office: Office) -> None:
     barrier = threading.Barrier(2)
     answers: list[Answer] = []
 

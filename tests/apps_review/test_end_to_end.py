@@ -25,7 +25,7 @@ def change_cart(office: Office) -> str:
 
 
 @pytest.mark.req("S-01", "J-38", "N-04", "N-14")
-def test_a_commit_is_reviewed_and_everybody_has_a_mail(office: Office, critic: Model) -> None:
+def test_a_commit_is_reviewed_and_every_recipient_has_a_mail(office: Office, critic: Model) -> None:
     head = change_cart(office)
     asked = office.submit(head=head)
 
@@ -52,7 +52,7 @@ def test_a_commit_is_reviewed_and_everybody_has_a_mail(office: Office, critic: M
 
 
 @pytest.mark.req("N-01", "N-02", "N-03", "N-05")
-def test_version_2_is_told_anew_and_version_1_is_not_told_again(office: Office) -> None:
+def test_version_2_notifies_again_and_version_1_does_not(office: Office) -> None:
     first = office.submit(head=change_cart(office))
     office.work_out()
     again = office.reviews.rerun("cl-1", 1, "k2", org_id=ORG)

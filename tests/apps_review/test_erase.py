@@ -104,9 +104,7 @@ def test_who_wants_to_erase_says_why_and_whose(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("full_restart", [False, True])
-def test_a_dead_letter_of_an_erased_review_reads_and_tells_nothing(
-    bench: Bench, full_restart: bool
-) -> None:
+def test_a_dead_letter_of_an_erased_review_has_no_text(bench: Bench, full_restart: bool) -> None:
     bench.channel.script("refused")
     asked = bench.submit(to=[ANN, BEN])
     bench.work_out()
@@ -141,7 +139,7 @@ def test_an_erasure_between_two_stages_leaves_no_findings(bench: Bench) -> None:
     assert (bench.channel.sends, left(bench)) == ([], {})
 
 
-def test_an_erasure_while_people_are_told_is_no_success(bench: Bench) -> None:
+def test_an_erasure_during_notification_is_not_a_success(bench: Bench) -> None:
     def erase(reached: Point) -> None:
         if reached is Point.AFTER_INTENT:
             stop()

@@ -120,7 +120,7 @@ def test_a_bare_repository_and_a_linked_work_tree_are_read(allowed: Path, repo: 
     assert diff_of(allowed, allowed / "linked") == expected
 
 
-def test_binary_and_broken_texts_are_told_apart(allowed: Path, repo: Path) -> None:
+def test_binary_and_broken_texts_are_distinguished(allowed: Path, repo: Path) -> None:
     commit(repo, image=b"\x89PNG\0\0\1", latin=b"caf\xe9\n")
 
     image, latin = parse_patch(diff_of(allowed, repo)).files

@@ -43,7 +43,7 @@ def test_every_recipient_has_one_row_under_the_changelist_and_the_version(bench:
 
 
 @pytest.mark.req("N-14", "N-07")
-def test_a_review_is_done_only_when_every_required_recipient_is_told(bench: Bench) -> None:
+def test_a_review_is_done_only_when_every_required_recipient_is_notified(bench: Bench) -> None:
     bench.channel.script("rejected")
     asked = bench.submit(to=[ANN, BEN])
 
@@ -114,7 +114,7 @@ def test_a_lost_answer_is_looked_up_before_anything_is_sent_again(bench: Bench) 
 
 
 @pytest.mark.req("N-14")
-def test_where_nobody_can_be_asked_a_person_decides_and_nothing_is_sent_again(
+def test_without_a_lookup_a_delivery_is_held_and_not_sent_again(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     bench = Bench(hf, clock, ScriptedChannel(clock, DUMB))
@@ -178,12 +178,12 @@ def told(state: str) -> Told:
 @pytest.mark.parametrize(
     "states", [["failed"], ["dropped"], ["erased"], ["held", "failed", "sent"]], ids=str
 )
-def test_what_is_over_and_not_told_is_for_a_person(states: list[str]) -> None:
+def test_a_finished_review_without_notification_needs_an_operator(states: list[str]) -> None:
     with pytest.raises(RecipientUnreachable):
         finish_review(review(), [told(state) for state in states])
 
 
-def test_nobody_is_asked_to_step_in_while_one_may_still_be_told(bench: Bench) -> None:
+def test_no_operator_is_needed_while_a_recipient_may_still_be_notified(bench: Bench) -> None:
     bench.channel.script("refused", "rejected")
     asked = bench.submit(to=[ANN, BEN])
 

@@ -1,4 +1,4 @@
-"""The critic through the batch lane: a job for each part, paid once, and merged when all are in."""
+"""The critic with batch processing."""
 
 from __future__ import annotations
 
@@ -155,7 +155,9 @@ def test_the_parts_of_a_canceled_review_are_canceled_and_not_paid_for(
     assert (critic.asked, office.count("dead_letter"), office.mails) == ([], 0, [])
 
 
-def test_another_prompt_while_a_review_waits_asks_anew(office: Office, critic: Model) -> None:
+def test_another_prompt_while_a_review_waits_calls_the_model_again(
+    office: Office, critic: Model
+) -> None:
     change(office)
     asked = office.submit()
     office.hf.worker().run_once()

@@ -52,7 +52,7 @@ def test_the_head_of_a_mail_around_a_patch_is_dropped() -> None:
     assert b"example.com" not in write_patch(parse_patch(mail))
 
 
-def test_added_deleted_and_renamed_files_are_told_apart() -> None:
+def test_added_deleted_and_renamed_files_are_distinguished() -> None:
     patch = (
         git_file(b"a/n b/n", b"new file mode 100644", b"--- /dev/null", b"+++ b/n",
                  b"@@ -0,0 +1 @@", b"+x", b"\\ No newline at end of file")

@@ -1,4 +1,4 @@
-"""The rules that the database keeps about reviews, whoever writes."""
+"""Database constraints of reviews."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_part_and_its_answer_never_change(bench: Bench) -> None:
 
 
 @pytest.mark.req("N-14")
-def test_success_is_refused_while_somebody_required_is_not_told(bench: Bench) -> None:
+def test_success_is_refused_while_a_required_recipient_is_not_notified(bench: Bench) -> None:
     asked = bench.submit(to=[ANN, BEN])
     change(bench, "criticised_at = created_at, finding_count = 0")
     change(bench, "intended_at = created_at")
@@ -175,7 +175,7 @@ def test_once_one_succeeded_another_is_a_rerun_with_a_higher_version(
     refused("review_above_succeeded", lambda: insert(bench, **more), bench.hf.store)
 
 
-def test_who_is_told_never_changes(bench: Bench) -> None:
+def test_recipients_are_immutable(bench: Bench) -> None:
     bench.submit()
 
     for what in (
@@ -191,7 +191,7 @@ def test_who_is_told_never_changes(bench: Bench) -> None:
         )
 
 
-def test_nobody_and_nothing_is_added_once_somebody_may_have_been_told(bench: Bench) -> None:
+def test_recipients_and_findings_are_fixed_after_the_first_notification(bench: Bench) -> None:
     asked = bench.succeed()
     ids = {"org": ORG, "id": asked.review.review_id}
 

@@ -102,7 +102,7 @@ def test_a_patch_that_waits_cannot_be_read_and_is_replaced_by_the_redacted_one(
     assert office.again(again).word is ReviewProgress.SUCCEEDED
 
 
-def test_a_worker_that_dies_after_the_patch_was_replaced_goes_on_with_the_redacted_one(
+def test_a_worker_that_dies_after_the_patch_was_replaced_continues_with_the_redacted_one(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove, calls = Artifacts.remove, []

@@ -41,7 +41,7 @@ def lines_of(change: Change) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     "line", ["+{}", "-{}", " x = '{}'", "+# {} #", "+{{'a': \"{}\"}}", "+curl -H 'x: {}' y"]
 )
-def test_a_key_is_struck_wherever_it_stands(secret: str, line: str) -> None:
+def test_a_key_is_redacted_in_every_position(secret: str, line: str) -> None:
     (found,) = lines_of(redact_change(change_of(line.format(secret))))
 
     assert secret not in found
@@ -156,7 +156,7 @@ def test_a_secret_below_its_name_is_struck_and_every_line_stays(
     assert found[0] == f"+{lines[0]}"
 
 
-def test_what_stands_beside_a_secret_stays() -> None:
+def test_text_beside_a_secret_stays() -> None:
     change = change_of(
         '+connect(host="db7.internal", password="hunter2", user="app7")',
         '+password = os.getenv("DB_PASSWORD", "hunter2")',
@@ -316,7 +316,9 @@ def test_nothing_is_asked_about_a_change_that_was_not_redacted() -> None:
     assert refused.value.context == {"problem": "not_clean"}
 
 
-def test_a_redaction_that_breaks_blocks_and_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_redaction_blocks_the_review_and_reveals_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(text: str) -> Iterator[Span]:
         raise ValueError(text)
 

@@ -136,7 +136,7 @@ def test_a_replay_two_days_later_sends_nothing_that_was_taken(bench: Bench) -> N
     assert bench.again(asked).state is State.FAILED
 
 
-def test_a_full_restart_after_somebody_was_told_finds_nothing_else(bench: Bench) -> None:
+def test_a_full_restart_after_a_notification_finds_nothing_else(bench: Bench) -> None:
     bench.channel.script("accepted", "refused")
     asked = bench.submit(to=[ANN, BEN])
     bench.work_out()
@@ -178,7 +178,7 @@ def test_a_critic_that_is_asked_again_says_again_what_it_finds(bench: Bench) -> 
     assert shown.review.finding_count == 1
 
 
-def test_a_canceled_review_has_no_word_and_tells_nobody(bench: Bench) -> None:
+def test_a_canceled_review_has_no_result_and_sends_no_notification(bench: Bench) -> None:
     asked = bench.submit()
 
     bench.hf.cancel(asked.review.job_id, org_id=ORG, reason="not now")

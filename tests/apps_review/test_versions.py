@@ -123,7 +123,7 @@ def test_a_late_success_of_a_lower_version_does_not_lower_the_bar(bench: Bench) 
 
 
 @pytest.mark.parametrize("full_restart", [False, True])
-def test_a_replay_of_an_old_version_asks_nobody_and_tells_nobody(
+def test_a_replay_of_an_old_version_calls_no_model_and_sends_no_notification(
     bench: Bench, full_restart: bool
 ) -> None:
     bench.failing["llm"] = 5
@@ -141,7 +141,7 @@ def test_a_replay_of_an_old_version_asks_nobody_and_tells_nobody(
     assert (len(bench.channel.sends), bench.calls) == (1, calls)
 
 
-def test_a_version_that_is_overtaken_right_before_it_is_told_tells_nobody(
+def test_a_version_overtaken_right_before_its_notification_sends_none(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intend, late = notifying._intend, []
@@ -164,7 +164,7 @@ def test_a_version_that_is_overtaken_right_before_it_is_told_tells_nobody(
 
 # SQLite has one writer at a time.
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)
-def test_of_two_versions_that_are_told_at_once_the_lower_is_not_told_last(
+def test_of_two_concurrent_versions_the_lower_is_not_notified_last(
     bench: Bench, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intend, read = notifying._intend, show.read_findings

@@ -1,4 +1,4 @@
-"""Who may see an artifact. What one may not see is not there."""
+"""Access control of artifacts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_an_owner_and_an_operator_may_open_what_is_the_owners(hf: Holdfast) -> N
     assert "not found" in refused
 
 
-def test_what_is_the_tenants_may_be_opened_by_anybody_of_the_tenant(hf: Holdfast) -> None:
+def test_an_artifact_of_the_tenant_may_be_opened_by_every_member(hf: Holdfast) -> None:
     shared = put(hf)
 
     with hf.artifacts.open(shared.ref, org_id=ORG, actor="user:43") as file:
@@ -125,7 +125,7 @@ def as_tenant(url: str, org_id: str | None, statement: str) -> list[Any]:
 
 
 @pytest.mark.req("X-01", "X-09")
-def test_a_tenant_sees_its_own_rows_by_its_own_sql_and_nobody_elses(
+def test_a_tenant_sees_only_its_own_rows_by_its_own_sql(
     postgres_url: str, folder: ArtifactSettings
 ) -> None:
     with make_holdfast(postgres_url, artifacts=folder) as hf:

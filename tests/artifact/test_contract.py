@@ -55,7 +55,7 @@ def noise(size: int) -> bytes:
 @pytest.mark.parametrize(
     "size", [0, 1, CHUNK_BYTES, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES + 5]
 )
-def test_what_was_put_comes_back_with_its_length_and_checksum(shop: Holdfast, size: int) -> None:
+def test_stored_content_is_returned_with_its_length_and_checksum(shop: Holdfast, size: int) -> None:
     data = noise(size)
 
     artifact = put(shop, data)
@@ -150,7 +150,7 @@ def test_a_length_that_is_a_bare_number_is_refused(shop: Holdfast) -> None:
         put(shop, keep=5)
 
 
-def test_whoever_removes_an_artifact_says_why(shop: Holdfast) -> None:
+def test_removing_an_artifact_requires_a_reason(shop: Holdfast) -> None:
     artifact = put(shop)
 
     with pytest.raises(InvalidArtifact, match="reason: is required"):
@@ -205,9 +205,7 @@ def test_changed_bytes_are_never_given_to_the_end(
     assert not refused.value.retryable
 
 
-def test_whoever_reads_as_many_bytes_as_there_are_has_them_compared(
-    shop: Holdfast, lying: Bytes
-) -> None:
+def test_reading_exactly_all_bytes_verifies_the_checksum(shop: Holdfast, lying: Bytes) -> None:
     artifact = put(shop, b"four")
     lying.overwrite(artifact, b"five")
 
@@ -292,7 +290,7 @@ def test_a_pass_removes_what_expired_with_its_bytes_and_says_so_in_the_audit(
     ]
 
 
-def test_a_pass_is_bounded_and_the_next_one_goes_on(
+def test_a_pass_is_bounded_and_the_next_one_continues(
     shop: Holdfast, clock: FakeClock, lying: Bytes
 ) -> None:
     for _ in range(5):

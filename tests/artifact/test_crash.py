@@ -55,7 +55,7 @@ def put(hf: Holdfast, content: Any = b"a,b\n", **options: Any) -> Artifact:
 
 @pytest.mark.req("Q-10")
 @pytest.mark.parametrize("point", POINTS)
-def test_a_writer_that_died_leaves_nothing_that_anybody_could_open_and_the_sweep_takes_it_away(
+def test_a_dead_writer_leaves_nothing_to_open_and_the_sweep_removes_it(
     pair: tuple[str, ArtifactSettings], point: str
 ) -> None:
     die(pair, point)
@@ -160,7 +160,7 @@ def test_a_writer_without_a_database_leaves_its_bytes_to_the_sweep(
 
 
 @pytest.mark.parametrize("size", [1, SIZE])
-def test_a_writer_slower_than_the_grace_learns_that_it_was_given_up(
+def test_a_writer_slower_than_the_grace_period_learns_that_it_was_abandoned(
     shop: Holdfast, clock: FakeClock, lying: Bytes, size: int
 ) -> None:
     def slow() -> Iterator[bytes]:
@@ -178,7 +178,7 @@ def test_a_writer_slower_than_the_grace_learns_that_it_was_given_up(
     assert only_row(shop)["state"] == "removed"
 
 
-def test_a_writer_that_froze_was_given_up_and_died_is_taken_away_at_the_second_look(
+def test_a_frozen_abandoned_and_dead_writer_is_removed_by_the_second_sweep(
     shop: Holdfast, clock: FakeClock, lying: Bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def frozen() -> Iterator[bytes]:

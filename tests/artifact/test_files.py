@@ -64,7 +64,7 @@ def test_nothing_lies_in_a_folder_that_is_not_there(blobs: FileBlobStore) -> Non
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["link", "broken link", "pipe", "folder"])
-def test_what_somebody_planted_in_the_place_of_a_file_is_not_read(
+def test_a_symlink_in_the_place_of_a_file_is_not_read(
     blobs: FileBlobStore, tmp_path: Path, level: int, kind: str
 ) -> None:
     outside = tmp_path / "outside"
@@ -191,7 +191,7 @@ def test_a_disk_that_is_full_is_a_store_that_is_down_and_nothing_is_left(
     hf.close()
 
 
-def test_a_write_that_takes_only_a_part_goes_on_with_the_rest(
+def test_a_partial_write_continues_with_the_rest(
     blobs: FileBlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.write

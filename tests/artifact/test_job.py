@@ -47,7 +47,7 @@ def run(hf: Holdfast, job_type: str, payload: Any = None, **options: Any) -> Any
 
 
 @pytest.mark.req("Q-10", "Q-11")
-def test_an_export_reads_its_input_and_stores_its_output_for_whoever_asked(shop: Holdfast) -> None:
+def test_an_export_reads_its_input_and_stores_its_output_for_the_caller(shop: Holdfast) -> None:
     given = put(shop)
 
     @shop.job("report.export", category="export")
@@ -109,7 +109,7 @@ def test_a_result_refers_to_artifacts_however_the_handler_returns_them(
         assert file.read() == b"{}"
 
 
-def test_a_result_that_is_nested_without_end_is_refused_and_not_searched_for_ever() -> None:
+def test_an_endlessly_nested_result_is_refused_and_not_searched_without_limit() -> None:
     endless: list[Any] = []
     endless.append(endless)
 
@@ -239,7 +239,7 @@ def test_a_private_artifact_is_read_by_jobs_of_its_owner(
     assert outcome(hf, private.ref)[0] == end
 
 
-def test_a_job_reads_what_belongs_to_it_whoever_owns_it(hf: Holdfast) -> None:
+def test_a_job_reads_its_own_artifacts_of_every_owner(hf: Holdfast) -> None:
     @hf.job("file.read")
     def read(job: Context, payload: object) -> Any:
         (mine,) = hf.artifacts.list(ORG, job_id=job.id, is_operator=True)

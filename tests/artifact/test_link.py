@@ -83,7 +83,7 @@ def test_a_token_of_another_key_is_refused() -> None:
 
 
 @pytest.mark.req("Q-11")
-def test_a_link_opens_its_artifact_without_anybody_being_asked(shop: Holdfast) -> None:
+def test_a_link_opens_its_artifact_without_authentication(shop: Holdfast) -> None:
     artifact = put(shop, access=Access.OWNER)
 
     with shop.artifacts.open_link(link(shop, artifact)) as file:

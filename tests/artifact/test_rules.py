@@ -118,7 +118,7 @@ def test_what_is_stored_never_changes(hf: Holdfast, change: str) -> None:
 
 
 @pytest.mark.parametrize("back_to", ["writing", "stored"])
-def test_a_removed_artifact_never_comes_back(hf: Holdfast, back_to: str) -> None:
+def test_a_removed_artifact_is_never_restored(hf: Holdfast, back_to: str) -> None:
     artifact = put(hf)
     hf.artifacts.remove(artifact.id, org_id=ORG, actor="user:1", reason="x")
 
@@ -129,7 +129,7 @@ def test_a_removed_artifact_never_comes_back(hf: Holdfast, back_to: str) -> None
     assert hf.artifacts.get(artifact.id, org_id=ORG).state is ArtifactState.REMOVED
 
 
-def test_a_given_up_writing_cannot_be_declared_stored_later(hf: Holdfast) -> None:
+def test_an_abandoned_write_cannot_be_declared_stored_later(hf: Holdfast) -> None:
     insert(hf)
     update(hf, "state = 'removed', removed_at = created_at, erase_at = created_at")
 

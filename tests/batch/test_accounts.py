@@ -41,7 +41,7 @@ def test_a_route_leads_to_the_account_of_its_provider() -> None:
     assert account.limits.max_items == 50_000
 
 
-def test_an_account_is_found_again_by_its_key_which_tells_nothing_of_the_credential() -> None:
+def test_an_account_is_found_again_by_its_key_which_reveals_no_credential() -> None:
     found = accounts()
     account = found.for_route(ROUTE)
 
@@ -78,7 +78,7 @@ def test_an_account_with_a_name_keeps_it_when_its_credential_is_rotated() -> Non
 @pytest.mark.parametrize(
     "key", ["", "openai", "openai|none|x|y", "nobody|openai_chat|x|y", "openai|openai_responses"]
 )
-def test_a_key_of_nobody_finds_nothing(key: str) -> None:
+def test_an_unknown_key_finds_nothing(key: str) -> None:
     assert accounts().by_key(key) is None
 
 

@@ -225,7 +225,7 @@ def test_an_answer_without_its_echo_is_noticed_where_the_account_asks_for_one(
         (FailureKind.TRUNCATED, "dead", 1, "failed", "OUTPUT_TRUNCATED"),
     ],
 )
-def test_a_failure_is_charged_released_or_final_by_its_kind(
+def test_a_failure_counts_as_an_attempt_is_released_or_final_by_its_kind(
     scene: Scene,
     kind: FailureKind,
     outcome: str,
@@ -273,7 +273,7 @@ def test_a_job_that_is_canceled_before_its_call_is_not_called_for(scene: Scene) 
 # -- the account and the budget
 
 
-def test_a_job_waits_for_its_account_at_no_attempt_and_somebody_is_told(scene: Scene) -> None:
+def test_a_job_waits_for_its_account_without_an_attempt_and_an_alert_is_sent(scene: Scene) -> None:
     accounts = scene.hf.batch.accounts
     assert isinstance(accounts, ScriptedAccounts)
     accounts.providers = ()
@@ -358,7 +358,7 @@ def test_a_tenant_that_has_spent_its_budget_waits_and_the_others_do_not(scene: S
     assert ("budget_held", 1) in scene.alerts
 
 
-def test_a_call_without_a_price_is_told(scene: Scene) -> None:
+def test_a_call_without_a_price_is_reported(scene: Scene) -> None:
     scene.enqueue()
 
     scene.work()
@@ -371,7 +371,7 @@ def test_a_call_without_a_price_is_told(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("was_accepted", [False, True])
-def test_an_answer_that_was_lost_is_recorded_as_unknown_and_charged(
+def test_a_lost_answer_is_recorded_as_unknown_and_counts_as_an_attempt(
     scene: Scene, was_accepted: bool
 ) -> None:
     job = scene.enqueue()
@@ -449,7 +449,7 @@ def test_the_call_of_a_job_that_died_with_its_worker_is_ended_by_the_collector(
     assert [row["state"] for row in scene.groups] == ["collected"]
 
 
-def test_a_call_that_is_under_way_is_not_ended_by_anybody_else(scene: Scene) -> None:
+def test_a_running_call_is_not_ended_by_another_process(scene: Scene) -> None:
     scene.enqueue()
     seen: list[int] = []
     install(

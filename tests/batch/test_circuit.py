@@ -76,7 +76,7 @@ def test_each_time_in_a_row_is_four_times_as_long_up_to_the_longest(
 
 
 @pytest.mark.req("R-07", "R-28")
-def test_after_ten_refusals_in_a_row_nobody_asks_again_until_an_operator_says_so(
+def test_after_ten_refusals_in_a_row_the_circuit_stays_open_until_an_operator_probes(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     store = hf.store
@@ -152,7 +152,7 @@ def test_what_the_provider_asks_for_counts_up_to_the_longest(
 
 
 @pytest.mark.both_databases
-def test_of_two_workers_that_meet_it_at_once_one_tells_of_it(
+def test_of_two_workers_that_are_refused_at_once_one_reports_it(
     hf: Holdfast, url: str, clock: FakeClock
 ) -> None:
     stores = [hf.store, open_store(url, clock=clock)]

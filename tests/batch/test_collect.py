@@ -125,7 +125,7 @@ def test_a_pass_that_finds_nothing_to_do_does_nothing(stage: Stage) -> None:
     assert stage.states(planted) == ["completed"]
 
 
-def test_whoever_listens_hears_of_every_job_and_of_the_batch(stage: Stage) -> None:
+def test_subscribers_get_every_job_and_the_batch(stage: Stage) -> None:
     planted = stage.plant("one", "two")
     stage.provider.complete()
 
@@ -311,7 +311,7 @@ def test_what_the_application_cannot_keep_of_one_item_is_that_items_alone(stage:
 
 
 @pytest.mark.req("P-19", "P-14")
-def test_an_answer_for_nobody_is_dropped_and_told(stage: Stage) -> None:
+def test_an_answer_for_an_unknown_item_is_dropped_and_reported(stage: Stage) -> None:
     planted = stage.plant("one")
     stage.provider.complete()
     foreign = line_of("hf1_abcdefgh234567ab_0_0badcafe", "a") + line_of("not-ours", "b")
@@ -398,7 +398,7 @@ def test_an_answer_and_an_error_for_one_item_contradict_each_other(stage: Stage)
 
 
 @pytest.mark.req("P-14", "P-16", "P-15")
-def test_answers_under_each_others_names_reach_nobody_and_stop_the_batch(stage: Stage) -> None:
+def test_swapped_answers_are_discarded_and_stop_the_batch(stage: Stage) -> None:
     planted = stage.plant("one", "two", "three", org_id=[ORG, OTHER_ORG, ORG])
     stage.provider.complete()
     first, second = planted.names[:2]
@@ -659,7 +659,7 @@ def test_a_batch_that_ended_early_keeps_what_was_paid_for_and_the_rest_is_tried_
     assert stage.batch(planted)["state"] == "collected"
 
 
-def test_a_batch_that_failed_for_want_of_room_costs_nobody_an_attempt(stage: Stage) -> None:
+def test_a_batch_rejected_for_capacity_counts_no_attempt(stage: Stage) -> None:
     planted = stage.plant("one", "two")
     batch = planted.at_provider
     batch.phase, batch.status = BatchPhase.FAILED, "failed"
@@ -748,7 +748,7 @@ def test_an_answer_waits_as_long_as_a_week_for_the_application_that_asked_for_it
     assert stage.provider.double_paid() == {}
 
 
-def test_a_job_type_that_nobody_knows_for_a_week_is_left_to_an_operator(stage: Stage) -> None:
+def test_a_job_type_unknown_for_a_week_is_left_to_an_operator(stage: Stage) -> None:
     stage.hf.batch("text.other", route=ROUTE)(Shout)
     planted = stage.plant("one", job_type="text.other")
     stage.provider.complete()

@@ -72,7 +72,7 @@ def ingest_of(service: BatchService, batch: BatchLease) -> Ingest:
 
 
 @pytest.mark.parametrize("point", COLLECTING)
-def test_whoever_comes_after_a_dead_collector_finishes_its_work(stage: Stage, point: Point) -> None:
+def test_the_next_collector_finishes_the_work_of_a_dead_one(stage: Stage, point: Point) -> None:
     planted = stage.plant("one", "two", "three")
     stage.provider.complete()
     died: list[Point] = []
@@ -122,7 +122,7 @@ def test_a_collector_that_dies_between_two_groups_loses_none_and_repeats_none(
     assert len(stage.calls(planted)) == 7
 
 
-def test_a_pass_that_runs_out_of_time_stops_between_groups_and_goes_on_later(
+def test_a_pass_that_runs_out_of_time_stops_between_groups_and_continues_later(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collect, "GROUP_ITEMS", 2)
@@ -380,7 +380,7 @@ def test_a_batch_that_no_credential_shows_is_left_to_a_person_after_its_time(sta
     assert stage.states(planted) == ["batch_submitted"]
 
 
-def test_a_batch_of_an_account_that_is_gone_waits_and_is_told_of(stage: Stage) -> None:
+def test_a_batch_of_a_missing_account_waits_and_is_reported(stage: Stage) -> None:
     planted = stage.plant("one")
     stage.provider.complete()
     accounts = stage.service.accounts
@@ -405,7 +405,7 @@ def test_a_refused_credential_opens_the_circuit(stage: Stage) -> None:
     assert stage.states(planted) == ["batch_submitted"]
 
 
-def test_a_word_that_nobody_knows_is_no_end_and_is_told_once(
+def test_an_unknown_status_is_not_final_and_is_reported_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted = stage.plant("one")

@@ -157,7 +157,7 @@ def test_what_was_billed_counts_whether_it_is_of_use_or_not(
     assert kind_of(answer) is kind
 
 
-def test_what_was_not_run_is_free_and_what_nobody_knows_has_no_cost(store: Store) -> None:
+def test_items_that_did_not_run_are_free_and_unknown_ones_have_no_cost(store: Store) -> None:
     known = {
         "org_id": ORG, "batch_id": BATCH, "provider_batch_id": "b", "account": ACCOUNT,
         "group_key": ROUTE.group_key,
@@ -278,7 +278,7 @@ def test_a_group_key_can_be_read_back(route: Route) -> None:
     assert len(found) == 8
 
 
-def test_costs_are_told_by_language_pair_with_what_calls_outside_the_lane_would_have_cost(
+def test_costs_are_grouped_by_language_pair_with_the_batch_cost_of_direct_calls(
     store: Store,
 ) -> None:
     german = Route("openai", "openai_responses", "m1", source_locale="en", target_locale="de")
@@ -299,7 +299,7 @@ def test_costs_are_told_by_language_pair_with_what_calls_outside_the_lane_would_
     ]  # fmt: skip
 
 
-def test_costs_are_told_by_every_word_there_is(store: Store, clock: FakeClock) -> None:
+def test_costs_are_grouped_by_every_column(store: Store, clock: FakeClock) -> None:
     record(store, call(0, occurred_at=clock.now() - timedelta(days=1)), call(1, org_id=OTHER_ORG))
 
     found = store.read(lambda tx: sum_costs(tx, tuple(By), LONG_AGO, LATER))

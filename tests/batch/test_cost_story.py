@@ -74,7 +74,7 @@ def test_what_was_billed_for_nothing_is_in_the_ledger_too(house: House, sim: Sim
     assert sum(row["output_tokens"] for row in rows) == sim.ledger.total()[1]
 
 
-def test_an_answer_that_does_not_tell_its_tokens_counts_as_the_most_it_may_have_cost(
+def test_an_answer_without_token_counts_costs_at_most_its_maximum(
     house: House, sim: Simulator
 ) -> None:
     sim.faults.add("odd_usage", variant="missing", count=1)

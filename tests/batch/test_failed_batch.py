@@ -1,4 +1,4 @@
-"""A batch that fails as a whole: whoever is why stands alone in the end, and nobody else pays."""
+"""A batch that fails as a whole: suspect items are isolated."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_line_that_is_called_wrong_and_was_alone_is_wrong(stage: Stage) -> Non
 
 
 @pytest.mark.parametrize("line", [0, 4])
-def test_a_line_that_is_not_there_names_nobody(stage: Stage, line: int) -> None:
+def test_a_missing_line_names_no_item(stage: Stage, line: int) -> None:
     planted = stage.plant("one", "two", "three")
     fail(planted.at_provider, line)
 
@@ -158,7 +158,7 @@ def test_a_refused_create_sends_its_jobs_again_in_smaller_batches(out: Outgoing)
     assert out.states(jobs) == Counter(batch_submitted=9)
 
 
-def test_whoever_was_not_alone_does_not_end_with_its_batch(out: Outgoing) -> None:
+def test_an_item_that_was_not_alone_does_not_end_with_its_batch(out: Outgoing) -> None:
     jobs = out.enqueue("one", "two", max_attempts=1)
     out.provider.script("create", Refuse(FailureKind.INVALID, "too_large", 413))
 
@@ -168,7 +168,7 @@ def test_whoever_was_not_alone_does_not_end_with_its_batch(out: Outgoing) -> Non
     assert [row["error_class"] for row in out.items] == ["BATCH_FAILED"] * 2
 
 
-def test_nobody_else_travels_with_whoever_may_be_why_a_batch_failed(out: Outgoing) -> None:
+def test_suspect_items_are_batched_separately(out: Outgoing) -> None:
     out.enqueue("one", "two")
     out.provider.script("create", Refuse(FailureKind.INVALID, "too_large", 413))
     out.submit()

@@ -134,7 +134,7 @@ def test_a_batch_is_full_when_it_has_as_many_items_as_it_may() -> None:
     assert found.drafts[KEY].items == 1
 
 
-def test_whoever_may_be_why_a_batch_failed_has_few_companions_and_no_others() -> None:
+def test_suspect_items_have_few_companions_and_no_others() -> None:
     apart = replace(KEY, most_items=2)
     found = place([wanted(apart), wanted(), wanted(apart), wanted(apart)], {}, {}, numbered())
 
@@ -142,7 +142,7 @@ def test_whoever_may_be_why_a_batch_failed_has_few_companions_and_no_others() ->
 
 
 @given(st.integers(2, 50_000), st.integers(1, 20))
-def test_whoever_is_why_stands_alone_by_its_last_attempt(items: int, attempts: int) -> None:
+def test_a_suspect_item_is_alone_by_its_last_attempt(items: int, attempts: int) -> None:
     for left in range(attempts, 0, -1):
         smaller = smaller_batch_size(items, left)
         assert 1 <= smaller < items or items == smaller == 1
@@ -158,7 +158,7 @@ def test_a_batch_is_full_when_another_line_would_be_too_much() -> None:
     assert found.drafts[KEY].bytes == 400
 
 
-def test_a_page_goes_on_where_the_page_before_it_stopped() -> None:
+def test_a_page_continues_where_the_previous_page_stopped() -> None:
     before = {KEY: Draft("batch-0", KEY, items=7, bytes=700, input_tokens=70)}
     found = place([wanted(), wanted()], before, {}, numbered())
 
@@ -203,7 +203,7 @@ def test_no_batch_is_ever_over_a_limit_and_nothing_is_lost(sizes: list[tuple[int
         assert sum(one.wanted.size for one in held) <= 100
 
 
-def test_a_request_that_no_batch_can_hold_is_told_apart() -> None:
+def test_a_request_too_large_for_every_batch_is_separated() -> None:
     limits = Limits(max_items=10, max_bytes=1_000, max_line_bytes=500, enqueued_tokens=100)
 
     assert fits_nowhere(501, 1, limits)

@@ -272,14 +272,14 @@ def test_a_job_that_is_retried_by_the_run_waits_as_the_run_says(hf: Holdfast) ->
     assert delays == [60_000, 600_000]
 
 
-def test_want_of_room_is_not_charged(service: BatchService, job: Claimed) -> None:
+def test_a_lack_of_capacity_counts_no_attempt(service: BatchService, job: Claimed) -> None:
     found = service.outcomes.of_answer(job, Failure(FailureKind.CAPACITY, "token_limit_exceeded"))
 
     assert found.outcome == Released("capacity", 300_000)
     assert (found.state, found.error_code) == (ItemState.NOT_RUN, "token_limit_exceeded")
 
 
-def test_want_of_credit_is_not_charged_and_stops_the_account(
+def test_a_lack_of_credit_counts_no_attempt_and_stops_the_account(
     service: BatchService, job: Claimed
 ) -> None:
     failure = Failure(FailureKind.ACCOUNT, "insufficient_quota", 429)

@@ -285,7 +285,7 @@ def test_a_kept_line_is_compressed_and_encrypted_when_there_is_a_key(
 
 
 @pytest.mark.parametrize("key", ["", "a secret of the house"])
-def test_a_line_comes_back_as_it_was(key: str) -> None:
+def test_a_kept_line_is_read_back_unchanged(key: str) -> None:
     line = json.dumps({"text": "äöü " * 1_000}).encode()
     stored = pack(line, key)
 

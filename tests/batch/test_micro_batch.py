@@ -251,7 +251,7 @@ def test_one_alone_does_not_wait_for_others() -> None:
     assert len(group.slots) == 1
 
 
-def test_a_group_is_written_down_once_before_any_of_it_goes_on() -> None:
+def test_a_group_is_recorded_once_before_any_of_it_is_sent() -> None:
     written: list[int] = []
 
     groups = join(Batcher(), *[member()] * 8, write=lambda group: written.append(1))
@@ -260,7 +260,7 @@ def test_a_group_is_written_down_once_before_any_of_it_goes_on() -> None:
     assert [len(group.slots) for group in groups] == [8]
 
 
-def test_what_could_not_be_written_down_is_nobodys_call() -> None:
+def test_an_unrecorded_group_is_not_sent() -> None:
     def refuse(group: Group) -> None:
         raise RuntimeError("no")
 

@@ -64,7 +64,7 @@ def test_a_file_that_breaks_off_is_not_taken_for_its_end() -> None:
         list(lines)
 
 
-def test_whoever_stops_reading_in_the_middle_is_not_disturbed_by_that() -> None:
+def test_a_reader_that_stops_in_the_middle_raises_nothing() -> None:
     account = account_of(line_of(name(1), "a") * 50)
 
     with reading(account, ("out", "err")) as lines:
@@ -124,11 +124,11 @@ def test_a_first_look_at_a_large_batch_takes_little_memory() -> None:
     "line",
     [b"no json", b"[]", b"null", b'{"custom_id": 7}', b"\xff\xfe", b"[" * 100_000, b'{"a":NaN}'],
 )
-def test_a_line_that_says_nothing_is_nobodys_trouble(line: bytes) -> None:
+def test_an_empty_line_is_ignored(line: bytes) -> None:
     assert parse_line(ScriptedProvider(FakeClock()), line) is None
 
 
-def test_a_line_that_is_too_long_is_nobodys_trouble() -> None:
+def test_a_line_that_is_too_long_affects_no_other() -> None:
     assert parse_line(ScriptedProvider(FakeClock()), Overlong(10_000_000, "hash")) is None
 
 

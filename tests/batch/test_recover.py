@@ -157,7 +157,7 @@ def test_a_job_whose_batch_may_exist_is_not_stale_however_long_its_lease_is_over
     assert out.states(jobs) == Counter(processing=1)
 
 
-def test_claims_without_an_item_come_back_by_the_reaper_and_are_charged(out: Outgoing) -> None:
+def test_claims_without_an_item_are_rescued_and_count_as_an_attempt(out: Outgoing) -> None:
     jobs = out.enqueue("one")
     assert out.die(Point.CLAIMED)
     out.later(hours=1)
@@ -281,7 +281,7 @@ def test_a_listing_without_our_key_is_read_by_the_input_file(
     assert_paid_once(out, "one")
 
 
-def test_batches_of_strangers_are_left_alone(out: Outgoing) -> None:
+def test_foreign_batches_are_not_touched(out: Outgoing) -> None:
     out.enqueue("one")
     out.provider.script("create", Lose())
     out.submit()
@@ -425,7 +425,7 @@ def test_a_submitter_that_lost_the_batch_during_its_upload_does_not_record_it(
     assert (out.batch["state"], out.batch["input_file_id"]) == ("prepared", None)
 
 
-def test_a_worker_that_slept_with_nobody_else_awake_does_not_send_it_late(out: Outgoing) -> None:
+def test_a_worker_that_slept_alone_does_not_submit_an_expired_batch(out: Outgoing) -> None:
     out.enqueue("one")
 
     def sleep(point: Point) -> None:
@@ -614,7 +614,7 @@ def test_the_database_refuses_a_second_open_item_for_a_unit(out: Outgoing) -> No
 # -- no end in sight
 
 
-def test_a_create_that_stays_without_an_answer_gives_its_jobs_back_and_charges_nobody(
+def test_a_create_that_stays_without_an_answer_releases_its_jobs_without_an_attempt(
     out: Outgoing,
 ) -> None:
     (job,) = out.enqueue("one")
@@ -632,7 +632,7 @@ def test_a_create_that_stays_without_an_answer_gives_its_jobs_back_and_charges_n
     assert_paid_once(out, "one")
 
 
-def test_a_provider_that_never_answers_is_given_up_after_some_hours(out: Outgoing) -> None:
+def test_a_provider_that_never_answers_is_abandoned_after_some_hours(out: Outgoing) -> None:
     out.enqueue("one")
     out.provider.script("create", Lose(accepted=True))
     out.submit()
@@ -731,7 +731,7 @@ def test_what_a_released_batch_may_have_cost_is_in_the_ledger(out: Outgoing) -> 
 
 
 @pytest.mark.parametrize("edited", ["edited", "two"])
-def test_a_text_that_changes_on_its_way_is_built_anew_and_sent_once(
+def test_a_text_that_changes_before_it_is_sent_is_rendered_again_and_sent_once(
     hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, edited: str
 ) -> None:
     """Longer than before, or of the same length."""
@@ -851,7 +851,7 @@ def test_a_batch_whose_account_is_gone_waits_and_then_goes_back(out: Outgoing) -
     assert out.states(jobs) == Counter(queued=1)
 
 
-def test_a_batch_of_a_job_type_that_nobody_knows_waits_and_then_goes_back(out: Outgoing) -> None:
+def test_a_batch_of_an_unknown_job_type_waits_and_is_then_released(out: Outgoing) -> None:
     jobs = out.enqueue("one")
     assert out.die(Point.PREPARED)
     handler = out.hf.registry.handlers.pop("text.shout")
@@ -915,7 +915,7 @@ def nameless(hf: Holdfast, clock: FakeClock) -> Outgoing:
     return set_out(hf, clock, capabilities=NAMELESS)
 
 
-def test_without_a_key_a_batch_is_told_by_its_time_and_number(nameless: Outgoing) -> None:
+def test_without_a_key_a_batch_is_matched_by_its_time_and_number(nameless: Outgoing) -> None:
     out = nameless
     out.enqueue("one", "two")
     out.provider.script("create", Lose(accepted=True))
@@ -1058,7 +1058,7 @@ def test_without_a_key_a_batch_whose_lines_are_anothers_is_not_adopted(
     assert out.batch["provider_batch_id"] != stranger.id
 
 
-def test_without_a_key_an_ended_batch_is_told_from_a_strangers_by_its_lines(
+def test_without_a_key_an_ended_batch_is_distinguished_from_a_foreign_one_by_its_lines(
     nameless: Outgoing,
 ) -> None:
     out = nameless

@@ -1,4 +1,4 @@
-"""The two runs of the lane: there with the first job type, on the clock, in the ledger, bounded."""
+"""The submitter and collector runs."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_file_may_set_one_thing_about_them_and_leave_the_rest(tmp_path: Path) 
 
 
 @pytest.mark.req("B-12", "J-04", "P-01")
-def test_the_dispatcher_hands_over_and_brings_back_by_the_clock(
+def test_the_dispatcher_submits_and_collects_by_the_clock(
     app: Holdfast, clock: FakeClock, provider: ScriptedProvider
 ) -> None:
     sync_schedules(app)
@@ -214,7 +214,7 @@ def test_both_serve_every_tenant(
     assert states(app) == {"completed": 4}
 
 
-def test_the_collector_ends_calls_that_nobody_ended_though_no_batch_is_due(
+def test_the_collector_ends_abandoned_calls_though_no_batch_is_due(
     app: Holdfast, clock: FakeClock
 ) -> None:
     (job,) = enqueue(app, routing_decision={"execution_mode": "async"}, max_attempts=1)

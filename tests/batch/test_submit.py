@@ -75,7 +75,7 @@ def test_waiting_jobs_become_one_batch_and_each_knows_its_place(out: Outgoing) -
     assert out.changes() == ["submitted"]
 
 
-def test_a_batch_carries_our_key_and_nobodys_name(out: Outgoing) -> None:
+def test_a_batch_carries_our_key_and_no_names(out: Outgoing) -> None:
     out.enqueue("one")
     out.submit()
 
@@ -131,7 +131,7 @@ def test_what_differs_in_its_group_goes_in_another_batch(out: Outgoing) -> None:
 
 
 @pytest.mark.req("P-17")
-def test_groups_share_a_batch_where_a_deployment_wants_it_and_stand_together(
+def test_groups_share_a_batch_if_the_deployment_allows_it_and_are_contiguous(
     out: Outgoing,
 ) -> None:
     out.hf.settings = replace(out.hf.settings, batch=BatchSettings(merge_groups=True))
@@ -249,7 +249,7 @@ def test_a_run_takes_no_more_jobs_than_it_may(out: Outgoing) -> None:
     assert out.states(jobs) == Counter(batch_submitted=2, queued=1)
 
 
-def test_every_claim_is_told_as_a_start(out: Outgoing) -> None:
+def test_every_claim_is_recorded_as_a_start(out: Outgoing) -> None:
     out.enqueue("one", "two")
     out.submit()
 
@@ -479,7 +479,7 @@ def test_a_job_that_can_never_fit_its_budget_says_so(url: str, clock: FakeClock)
         hf.close()
 
 
-def test_a_job_that_somebody_wants_stopped_is_not_sent(out: Outgoing) -> None:
+def test_a_job_with_a_cancel_request_is_not_sent(out: Outgoing) -> None:
     stays, _ = out.enqueue("stays", "goes")
 
     def cancel(point: Point) -> None:
@@ -563,7 +563,7 @@ def test_a_job_without_a_route_for_the_lane_dies_and_says_so(out: Outgoing) -> N
     assert out.job(other).state == "queued"
 
 
-def test_a_job_whose_account_nobody_has_waits_for_a_process_that_has_it(out: Outgoing) -> None:
+def test_a_job_without_a_usable_account_waits_for_a_process_that_has_it(out: Outgoing) -> None:
     out.accounts.providers = ("gemini",)
     jobs = out.enqueue("one", "two")
     out.later(seconds=out.hf.settings.unknown_type_patience_seconds * 30)
@@ -584,7 +584,7 @@ def test_a_job_whose_account_nobody_has_waits_for_a_process_that_has_it(out: Out
     assert out.states(jobs) == Counter(batch_submitted=2)
 
 
-def test_a_run_that_could_hand_something_over_goes_on_beside_an_unusable_account(
+def test_a_run_with_work_to_submit_continues_beside_an_unusable_account(
     out: Outgoing,
 ) -> None:
     out.accounts.providers = ("openai",)

@@ -96,7 +96,7 @@ def doctor(hf: Holdfast) -> list[Any]:
     return examine(hf.operate(actor="user:op", role="admin").context)
 
 
-def test_a_name_that_nobody_knows_costs_no_attempt(url: str, clock: FakeClock) -> None:
+def test_an_unknown_host_name_counts_no_attempt(url: str, clock: FakeClock) -> None:
     with sending_to(url, clock, "https://no-such-host.invalid", "openai_responses") as out:
         (job,) = out.enqueue("one", route=route("openai_responses"))
 

@@ -196,7 +196,7 @@ def test_what_is_refused_says_what_would_allow_it_and_not_the_address() -> None:
 @pytest.mark.parametrize(
     "host", ["169.254.169.254", "0xa9fea9fe", "[fd00:ec2::254]", "0", "[fe80::1]", "1.2.3.4.5"]
 )
-def test_where_nobodys_server_is_no_permission_leads(host: str) -> None:
+def test_reserved_addresses_are_refused_even_with_allow_private(host: str) -> None:
     assert problem(OWN_HOOK, f"http://{host}/hook", "Hello") is not None
 
 

@@ -95,7 +95,7 @@ def test_a_status_that_refuses_us_refuses_every_message(
 
 @pytest.mark.parametrize("kind", ["postmark", "slack"])
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_credential_that_may_not_ask_is_told_from_a_server_that_is_away(
+def test_a_credential_without_lookup_permission_is_distinguished_from_an_unavailable_server(
     kind: str, status: int
 ) -> None:
     asked = replace(ASKED, address=message(kind).address)
@@ -116,9 +116,7 @@ def test_a_success_that_names_nothing_leaves_it_open(kind: str) -> None:
     ("header", "wait"),
     [("Retry-After: 7", 7.0), ("Retry-After: soon", None), ("Retry-After: 999999", 86_400.0)],
 )
-def test_whoever_is_asked_to_slow_down_is_told_for_how_long(
-    kind: str, header: str, wait: float | None
-) -> None:
+def test_a_throttled_reply_carries_the_delay(kind: str, header: str, wait: float | None) -> None:
     with answering(kind, say(429, b"", header)) as (channel, _):
         assert channel.send(message(kind)) == Throttled("status_429", wait)
 
@@ -140,7 +138,7 @@ def test_a_question_that_is_not_answered_is_no_answer(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postmark", "resend", "slack", "webhook"])
-def test_a_message_that_cannot_be_is_refused_before_anybody_is_called(kind: str) -> None:
+def test_an_impossible_message_is_refused_before_a_call(kind: str) -> None:
     wrong = replace(message(kind), subject="Hello\r\nBcc: eve@example.com")
     with answering(kind, say(200, b"{}")) as (channel, server):
         assert channel.send(wrong) == Rejected("bad_message", is_permanent=True)

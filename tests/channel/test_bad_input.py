@@ -94,7 +94,7 @@ SMUGGLED: list[dict[str, Any]] = [
 ]
 
 
-def test_an_address_or_header_that_nobody_meant_is_refused_and_nothing_is_written(
+def test_an_injected_address_or_header_is_refused_and_nothing_is_written(
     hf: Holdfast,
 ) -> None:
     keyed = {"credential_env": "KEY"}
@@ -241,7 +241,7 @@ def test_a_repeated_webhook_has_the_same_body_and_id_and_a_time_of_its_own(hf: H
     assert codes(hf, one)[1] == ("receiver_dedupes", "accepted", None)
 
 
-def test_a_webhook_to_a_private_address_is_refused_for_good_and_nobody_is_called(
+def test_a_webhook_to_a_private_address_is_refused_permanently_without_a_call(
     hf: Holdfast,
 ) -> None:
     wire(hf, hooks={"kind": "webhook"})

@@ -34,7 +34,7 @@ def configured(env: dict[str, str] | None = None, **options: Any) -> ConfiguredC
         {"kind": "mailbox", "folder": "/nowhere", "sender": SENDER},
     ],
 )
-def test_every_kind_is_made_once_and_tells_no_secret(options: dict[str, Any]) -> None:
+def test_every_kind_is_created_once_and_reveals_no_secret(options: dict[str, Any]) -> None:
     channels = configured(**options)
     channel = channels.require("one")
 
@@ -43,7 +43,7 @@ def test_every_kind_is_made_once_and_tells_no_secret(options: dict[str, Any]) ->
     assert KEY not in repr(vars(channel))
 
 
-def test_a_channel_that_nobody_declared_is_named() -> None:
+def test_an_undeclared_channel_is_named() -> None:
     channels = configured(kind="webhook")
 
     with pytest.raises(ConfigError, match=r"Channel 'two'.*Declared: one"):
@@ -65,7 +65,7 @@ def test_a_credential_that_is_not_here_closes_its_channel_only() -> None:
     assert channels.get("one") is None
 
 
-def test_whoever_intends_a_message_needs_no_credential_to_learn_that_it_cannot_go() -> None:
+def test_intending_a_message_checks_it_without_a_credential() -> None:
     channels = configured({}, **RESEND)
 
     assert channels.problem("one", "ada@example.com", "Hello") is None

@@ -190,7 +190,7 @@ def test_a_mail_found_at_another_recipient_is_a_question(wired: Wired) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postmark", "resend", "webhook"])
-def test_what_was_taken_and_given_up_is_found_as_not_delivered(wired: Wired, kind: str) -> None:
+def test_a_bounced_message_is_found_as_not_delivered(wired: Wired, kind: str) -> None:
     wired.sim.faults.add("given_up")
     sent = wired.of(kind).send(wired.message(kind))
     assert isinstance(sent, Accepted)

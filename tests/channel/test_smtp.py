@@ -312,7 +312,7 @@ def test_a_server_that_goes_back_on_encryption_hears_no_login_and_no_mail(
     assert set(verbs[2:]) <= {"QUIT"}
 
 
-def test_a_server_that_offers_no_login_we_know_is_told_from_one_that_is_away() -> None:
+def test_a_server_without_a_supported_login_is_distinguished_from_an_unavailable_one() -> None:
     with mail_server(offers=("AUTH XOAUTH2",), encrypted=True) as server:
         mail = channel(
             server, "hunter2", security="tls", ca_file=str(PEM), username="a", credential_env="X"
@@ -322,14 +322,14 @@ def test_a_server_that_offers_no_login_we_know_is_told_from_one_that_is_away() -
 
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])
-def test_a_certificate_of_nobody_we_know_is_refused(security: str) -> None:
+def test_an_untrusted_certificate_is_refused(security: str) -> None:
     with mail_server(offers=("STARTTLS",), encrypted=security == "tls") as server:
         mail = channel(server, security=security)
         assert mail.send(MAIL) == ChannelRefused("tls")
     assert server.mails == []
 
 
-def test_a_wrong_password_is_mended_and_not_the_end_of_a_mail() -> None:
+def test_a_wrong_password_does_not_fail_the_mail() -> None:
     says = {"AUTH": "535 no"}
     with mail_server(says, offers=("AUTH PLAIN",), encrypted=True) as server:
         mail = channel(
@@ -351,7 +351,7 @@ def test_a_wrong_password_is_mended_and_not_the_end_of_a_mail() -> None:
         {"address": "Ada <ada@example.com>"},
     ],
 )
-def test_a_second_header_or_recipient_is_refused_before_anybody_is_called(
+def test_a_second_header_or_recipient_is_refused_before_a_call(
     wrong: dict[str, str],
 ) -> None:
     with mail_server() as server:

@@ -203,7 +203,7 @@ def test_without_a_status_address_the_receiver_is_believed_to_know_a_repetition(
     assert hooks(FakeClock()).lookup(ASKED) == LookupFailed("not_supported")
 
 
-def test_a_secret_that_cannot_be_read_is_told_and_not_repeated() -> None:
+def test_an_invalid_secret_is_reported_and_not_repeated() -> None:
     settings = Settings(channels={"hooks": ChannelSettings(kind="webhook", secret_env="S")})
     channels = ConfiguredChannels(settings, clock=FakeClock(), env={"S": "whsec_!!!"})
 

@@ -18,7 +18,7 @@ def reader(folder: Path) -> Reader:
     return Reader(folder, Shell(folder), lambda: "")
 
 
-def test_an_elision_stands_for_a_part_of_a_line_or_for_lines() -> None:
+def test_an_elision_matches_a_part_of_a_line_or_lines() -> None:
     printed = "job 0198 completed\nattempt 1\nattempt 2\n2 in all\n"
 
     check_output(block("text", ""), "job … completed\n…\n2 in all", printed)

@@ -212,9 +212,7 @@ def test_an_option_that_does_not_exist_is_named(work: Holdfast) -> None:
 @pytest.mark.parametrize(
     "name", ["", "Report", "report export", "report.", "a" * 101, "{", "rëport", "x\n", "q:default"]
 )
-def test_a_job_type_that_nobody_could_read_is_refused_at_its_declaration(
-    hf: Holdfast, name: str
-) -> None:
+def test_an_unreadable_job_type_is_refused_at_its_declaration(hf: Holdfast, name: str) -> None:
     with pytest.raises(ConfigError):
         hf.job(name)(lambda job, payload: None)
 
@@ -342,7 +340,7 @@ def test_a_stale_row_that_breaks_a_rule_does_not_stop_the_rescue_of_others(
     assert work.get(poison.id, org_id=ORG).state is State.FAILED
 
 
-def test_a_job_in_a_state_nobody_knows_is_reported_clearly(work: Holdfast) -> None:
+def test_a_job_in_an_unknown_state_raises_a_clear_error(work: Holdfast) -> None:
     planted = work.enqueue("report.export", {}, org_id=ORG)
     plant(work, "UPDATE holdfast.job SET state = 'asleep' WHERE id = :id", id=planted.id)
 

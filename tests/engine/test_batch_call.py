@@ -135,7 +135,7 @@ def test_without_a_result_every_job_completes(hf: Holdfast) -> None:
     assert states(hf, jobs) == [State.COMPLETED, State.COMPLETED]
 
 
-def test_the_first_job_waits_for_others_and_no_longer_than_told(url: str) -> None:
+def test_the_first_job_waits_for_others_and_no_longer_than_the_limit(url: str) -> None:
     sizes: list[int] = []
     first = threading.Event()
     with Holdfast(settings=Settings(db=url), clock=SystemClock()) as hf:

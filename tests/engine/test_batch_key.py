@@ -61,9 +61,7 @@ def submitter_takes(hf: Holdfast, order: Order, limit: int = 10) -> list[Claimed
 
 
 @pytest.mark.parametrize("order", list(Order))
-def test_what_waits_for_a_batch_is_the_submitters_and_nobody_elses(
-    service: Holdfast, order: Order
-) -> None:
+def test_only_the_submitter_claims_batch_jobs(service: Holdfast, order: Order) -> None:
     waits = [service.enqueue("letter.write", {}, org_id=org).id for org in (ORG, OTHER_ORG)]
     plain = service.enqueue("report.export", {}, org_id=ORG).id
     calls = service.enqueue("letter.write", {}, org_id=ORG, routing_decision={"mode": "call"}).id

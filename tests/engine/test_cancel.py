@@ -223,7 +223,7 @@ def test_a_submitted_job_is_canceled_at_once_and_its_late_result_is_dropped(
 
 
 @pytest.mark.req("J-09")
-def test_the_database_itself_drops_what_comes_back_for_a_canceled_job(work: Holdfast) -> None:
+def test_the_database_rejects_an_outcome_for_a_canceled_job(work: Holdfast) -> None:
     enqueued = work.enqueue("report.export", {}, org_id=ORG)
     claim(work)
     submit(work, enqueued.id)
@@ -380,7 +380,7 @@ def test_a_handler_that_never_looks_at_its_token_ends_with_its_attempt(
     assert runs == [1]
 
 
-def test_a_job_that_is_stopped_where_its_attempt_ended_is_told_as_canceled(hf: Holdfast) -> None:
+def test_a_job_stopped_where_its_attempt_ended_is_reported_as_canceled(hf: Holdfast) -> None:
     told: list[str] = []
     hf.events.subscribe(lambda event: told.append(getattr(event, "outcome", "")))
 

@@ -165,7 +165,7 @@ def test_a_process_that_never_heard_of_a_category_keeps_its_keys_as_long(
         assert exhausted.id in {job.id for job in ended}
 
 
-def test_a_category_that_nobody_wrote_down_counts_as_general(hf: Holdfast) -> None:
+def test_an_unrecorded_category_counts_as_general(hf: Holdfast) -> None:
     hf.category("report", key_ttl=DAY)
     hf.job("report.make", category="report")(lambda job, payload: None)
     done = hf.enqueue("report.make", {}, org_id=ORG)
@@ -176,7 +176,7 @@ def test_a_category_that_nobody_wrote_down_counts_as_general(hf: Holdfast) -> No
     assert lasts(hf, done.id) == 30 * DAY
 
 
-def test_declared_categories_are_written_once_and_told(hf: Holdfast) -> None:
+def test_declared_categories_are_stored_once_and_audited(hf: Holdfast) -> None:
     hf.category("report", key_ttl=90 * DAY)
     hf.category("letter", queue="q:notifications", rules="notification")
 

@@ -244,7 +244,7 @@ def test_a_claim_that_was_taken_over_is_not_renewed(work: Holdfast, clock: FakeC
     assert work.get(enqueued.id, org_id=ORG).record["lease_expires_at"] == ends_at
 
 
-def test_a_renewed_lease_tells_of_a_cancel_request(work: Holdfast) -> None:
+def test_a_renewed_lease_reports_a_cancel_request(work: Holdfast) -> None:
     enqueued = work.enqueue("report.export", {}, org_id=ORG)
     (claimed,) = claim(work)
     work.cancel(enqueued.id, org_id=ORG)
@@ -299,7 +299,7 @@ def test_a_handlers_writes_happen_under_the_lock_of_its_unit(
 
 
 @pytest.mark.req("J-11")
-def test_the_database_refuses_to_complete_a_job_that_nobody_processed(work: Holdfast) -> None:
+def test_the_database_refuses_to_complete_an_unclaimed_job(work: Holdfast) -> None:
     enqueued = work.enqueue("report.export", {}, org_id=ORG)
 
     with pytest.raises(RuleBroken) as caught:

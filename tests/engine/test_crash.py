@@ -219,7 +219,7 @@ def test_a_rescue_that_dies_is_simply_run_again(
 
 
 @pytest.mark.req("I-14", "I-18")
-def test_a_worker_frozen_past_its_lease_comes_back_to_a_lost_claim(
+def test_a_worker_frozen_past_its_lease_resumes_with_a_lost_claim(
     hf: Holdfast, outside: Outside, clock: FakeClock
 ) -> None:
     job = enqueue(hf)

@@ -164,7 +164,7 @@ def test_another_queue_is_not_concerned(work: Holdfast) -> None:
 
 
 @pytest.mark.req("Q-02")
-def test_a_notification_for_a_full_queue_is_dropped_and_told_and_the_write_goes_on(
+def test_a_notification_for_a_full_queue_is_dropped_and_reported_and_the_write_succeeds(
     work: Holdfast,
 ) -> None:
     seen: list[Any] = []

@@ -1,4 +1,4 @@
-"""The dispatcher: one tick, one job or run, whoever looks and whatever dies on the way."""
+"""Each tick creates exactly one job or run, with concurrent dispatchers and crashes."""
 
 from __future__ import annotations
 
@@ -131,9 +131,7 @@ def test_the_key_of_a_ticks_job_is_the_schedule_and_the_tick(
     assert (again.id, again.created) == (row["id"], False)
 
 
-def test_whoever_subscribed_hears_of_the_tick_and_of_its_job(
-    hf: Holdfast, clock: FakeClock
-) -> None:
+def test_subscribers_get_the_tick_and_its_job(hf: Holdfast, clock: FakeClock) -> None:
     hourly(hf)
     told = heard(hf)
     clock.advance(hours=1)
@@ -184,9 +182,7 @@ def test_the_policy_decides_about_what_was_missed(
         assert row["detail"] == f"not fired up to {until:%Y-%m-%dT%H:%M:%S}.000Z"
 
 
-def test_missed_ticks_are_told_in_one_event_with_their_number(
-    hf: Holdfast, clock: FakeClock
-) -> None:
+def test_missed_ticks_are_one_event_with_their_number(hf: Holdfast, clock: FakeClock) -> None:
     hourly(hf, catch_up="skip")
     told = heard(hf)
     clock.advance(3 * HOUR + timedelta(minutes=5))
@@ -482,7 +478,7 @@ def test_a_tick_that_waits_goes_with_the_rhythm_it_is_of(
     stranger.close()
 
 
-def test_a_job_that_can_no_longer_be_enqueued_is_held_and_stands_in_nobodys_way(
+def test_a_job_that_can_no_longer_be_enqueued_is_held_and_blocks_no_other(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     hourly(hf, "bad", payload={"text": "x" * 2_000})
@@ -540,9 +536,7 @@ def test_however_many_of_one_tenant_have_no_room_the_others_fire(
     assert outcomes(hf.store, "roomy") == [("enqueued", 1)]
 
 
-def test_a_tenant_without_room_waits_and_does_not_stand_in_the_way_of_others(
-    hf: Holdfast, clock: FakeClock
-) -> None:
+def test_a_tenant_at_its_limit_waits_and_blocks_no_other(hf: Holdfast, clock: FakeClock) -> None:
     hourly(hf, "crowded", org_id=ORG)
     hourly(hf, "roomy", org_id=OTHER_ORG)
     by_hand(

@@ -293,7 +293,7 @@ def test_an_instant_may_be_given_in_any_zone_and_is_kept_in_utc(hf: Holdfast) ->
     assert found.tzinfo is UTC
 
 
-def test_whoever_subscribed_hears_of_new_jobs_and_not_of_duplicates(hf: Holdfast) -> None:
+def test_subscribers_get_new_jobs_and_no_duplicates(hf: Holdfast) -> None:
     declare(hf)
     heard: list[Event] = []
     hf.events.subscribe(heard.append)

@@ -157,7 +157,7 @@ def test_a_handler_knows_its_job(hf: Holdfast, clock: FakeClock) -> None:
     assert seen == [(*common, 1, "42", "r", "r"), (*common, 2, "42", "r", "r")]
 
 
-def test_a_snooze_comes_back_later_and_costs_nothing(hf: Holdfast, clock: FakeClock) -> None:
+def test_a_snooze_returns_later_and_counts_no_attempt(hf: Holdfast, clock: FakeClock) -> None:
     @hf.job("some.work", max_attempts=1)
     def work(job: Context, payload: object) -> str:
         if clock.now() < wake:
@@ -375,7 +375,7 @@ def test_a_synchronous_handler_that_takes_too_long_loses_its_job(hf: Holdfast) -
     assert (job.error_class, job.result) == ("HANDLER_TIMEOUT", None)
 
 
-def test_a_canceled_subtask_of_a_handler_is_its_own_bug_and_does_not_loop_for_ever(
+def test_a_canceled_subtask_of_a_handler_is_its_own_bug_and_does_not_loop(
     hf: Holdfast,
 ) -> None:
     @hf.job("some.work")
@@ -392,7 +392,7 @@ def test_a_canceled_subtask_of_a_handler_is_its_own_bug_and_does_not_loop_for_ev
 
 
 @pytest.mark.both_databases
-def test_writing_past_an_open_transaction_is_an_error_and_not_a_wait_for_ever(hf: Holdfast) -> None:
+def test_writing_outside_an_open_transaction_is_an_error_and_does_not_hang(hf: Holdfast) -> None:
     said: list[str] = []
     hf.job("child.work")(lambda job, payload: None)
 

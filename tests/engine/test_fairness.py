@@ -339,7 +339,7 @@ def test_short_runs_beside_a_flood_leave_no_tenant_out(work: Holdfast, clock: Fa
     assert max(served.values()) - min(served.values()) <= 1
 
 
-def test_claims_without_an_intake_go_on_where_the_last_one_ended(work: Holdfast) -> None:
+def test_claims_without_a_fetcher_continue_where_the_last_one_ended(work: Holdfast) -> None:
     for number in range(3):
         fill(work, tenant(number), 4)
 

@@ -244,7 +244,7 @@ def test_an_archived_job_reads_in_every_way_as_it_did_before(
     assert len(before["stages"]) == (2 if how == "completed in stages" else 0)
 
 
-def test_a_page_goes_on_from_live_jobs_into_history(work: Holdfast, clock: FakeClock) -> None:
+def test_a_page_continues_from_live_jobs_into_history(work: Holdfast, clock: FakeClock) -> None:
     ids = []
     for number in range(6):
         ids.append(finished(work).id)
@@ -516,7 +516,7 @@ def test_in_the_callers_own_transaction_the_race_is_an_error_and_never_a_second_
 @pytest.mark.parametrize(
     "level", [psycopg.IsolationLevel.REPEATABLE_READ, psycopg.IsolationLevel.SERIALIZABLE]
 )
-def test_a_snapshot_from_before_the_move_is_told_to_try_again(
+def test_a_snapshot_from_before_the_move_has_to_retry(
     postgres_url: str, clock: FakeClock, level: psycopg.IsolationLevel, by: str
 ) -> None:
     key: Any = {by: "k"}
@@ -535,7 +535,7 @@ def test_a_snapshot_from_before_the_move_is_told_to_try_again(
         assert rows_in(hf.store, "job") == 0
 
 
-def test_a_snapshot_that_is_too_old_to_know_every_key_is_told_to_try_again(
+def test_a_snapshot_too_old_to_see_every_key_has_to_retry(
     postgres_url: str, clock: FakeClock
 ) -> None:
     with make_holdfast(postgres_url, clock) as hf, psycopg.connect(postgres_url) as connection:
@@ -566,7 +566,7 @@ def test_a_cancel_of_an_archived_job_comes_too_late_and_is_audited(work: Holdfas
     assert last["name"] == "job.cancel_requested"
 
 
-def test_a_worker_that_comes_back_after_the_move_has_lost_its_lease(
+def test_a_worker_that_resumes_after_the_move_has_lost_its_lease(
     work: Holdfast, clock: FakeClock
 ) -> None:
     job = work.enqueue("report.export", {}, org_id=ORG)

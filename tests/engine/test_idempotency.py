@@ -1,4 +1,4 @@
-"""One key, one job, whoever asks how often."""
+"""Idempotency keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_same_key_returns_the_original_job_and_creates_no_second(work: Holdf
 
 
 @pytest.mark.req("I-12")
-def test_the_original_comes_back_even_after_it_has_ended(work: Holdfast, clock: FakeClock) -> None:
+def test_the_original_is_returned_even_after_it_has_ended(work: Holdfast, clock: FakeClock) -> None:
     first = work.enqueue("report.export", {}, org_id=ORG, idempotency_key="k")
     work.worker().run_once()
     clock.advance(days=60)
@@ -201,7 +201,7 @@ def test_an_execution_unit_has_one_job_and_gives_it_its_key(work: Holdfast) -> N
 
 
 @pytest.mark.req("I-07")
-def test_the_record_of_a_key_says_how_its_job_stands_at_every_step(
+def test_the_record_of_a_key_shows_the_state_of_its_job_at_every_step(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     faults: list[BaseException] = [Transient(), Permanent()]
@@ -321,9 +321,7 @@ def test_the_key_a_handler_may_pass_on_is_the_same_on_every_attempt(
 
 
 @pytest.mark.req("I-07", "I-08")
-def test_a_caller_can_ask_how_a_key_stands_until_its_time_is_over(
-    work: Holdfast, clock: FakeClock
-) -> None:
+def test_a_caller_can_look_up_a_key_until_it_expires(work: Holdfast, clock: FakeClock) -> None:
     enqueued = work.enqueue("report.export", {}, org_id=ORG, idempotency_key="monthly")
     waiting = work.find_key("report.export", "monthly", org_id=ORG)
     work.worker().run_once()

@@ -186,7 +186,7 @@ def test_the_next_stage_does_not_start_after_the_claim_was_lost(
     assert_sound(work)
 
 
-def test_a_cancel_that_came_with_the_outcome_is_told_when_the_answer_is_lost(
+def test_a_cancel_settled_with_the_outcome_is_reported_when_the_answer_is_lost(
     work: Holdfast,
 ) -> None:
     (job,) = claim_many(work, 1)

@@ -94,7 +94,7 @@ def test_a_schema_is_named_where_the_role_does_not_get_as_far_as_a_table(shop: H
     assert "missing=USAGE" in said
 
 
-def test_a_name_that_is_somebody_s_text_is_not_stored(shop: Holdfast) -> None:
+def test_a_name_from_user_text_is_not_stored(shop: Holdfast) -> None:
     by_hand(shop.store, 'CREATE TABLE "olga@example.com 4111111111111111" (text text)')
 
     error_class, said = failed(
@@ -194,7 +194,7 @@ def by_asyncpg(url: str) -> None:
 
 
 @pytest.mark.parametrize("opened", [by_psycopg, by_sqlalchemy, by_asyncpg])
-def test_a_connection_of_the_handler_s_own_is_told_apart_from_a_defect_too(
+def test_a_connection_of_the_handler_s_own_is_distinguished_from_a_defect_too(
     shop: Holdfast, stranger: str, opened: Any
 ) -> None:
     url = shop.settings.db.replace("postgres@", f"{stranger}@")

@@ -170,7 +170,7 @@ def test_a_core_write_commits_although_its_notification_is_refused(
 
 @pytest.mark.req("Q-01", "Q-02")
 @every_connection
-def test_a_notification_is_part_of_the_write_that_it_tells_about(
+def test_a_notification_is_part_of_the_write_that_it_is_about(
     request: pytest.FixtureRequest, kind: str, opened: Opened
 ) -> None:
     url = request.getfixturevalue(f"{kind}_url")
@@ -260,7 +260,7 @@ def test_a_connection_that_must_be_awaited_is_not_taken_by_mistake(postgres_url:
 
 
 @pytest.mark.req("Q-02")
-def test_what_the_store_refuses_is_dropped_and_told(
+def test_a_notification_refused_by_the_store_is_dropped_and_reported(
     hf: Holdfast, told: list[Event], caplog: pytest.LogCaptureFixture
 ) -> None:
     plant(hf.store)

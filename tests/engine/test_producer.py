@@ -85,9 +85,7 @@ def test_the_producer_enqueues_and_a_second_enqueue_of_the_unit_is_a_no_op(
     assert_sound(billing.hf)
 
 
-def test_everybody_else_is_refused_with_the_call_to_use_whatever_they_pass(
-    hf: Holdfast, billing: Billing
-) -> None:
+def test_other_callers_are_refused_with_the_call_to_use(hf: Holdfast, billing: Billing) -> None:
     forged = [None, Producer(CALL), CALL, True, object()]
 
     for producer in forged:

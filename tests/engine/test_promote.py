@@ -148,7 +148,7 @@ def test_a_time_up_to_a_minute_in_the_past_is_taken_as_now_and_an_older_one_refu
 
 
 @pytest.mark.req("T-03")
-def test_the_stores_clock_decides_and_not_that_of_whoever_enqueued(
+def test_the_clock_of_the_store_decides_and_not_that_of_the_caller(
     postgres_url: str,
 ) -> None:
     # Here the store has a clock of its own, and this machine's is ten minutes ahead of it.

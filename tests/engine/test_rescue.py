@@ -1,4 +1,4 @@
-"""Rescue: a claim whose worker is gone comes back, charged, and ends in the end."""
+"""Rescue of expired leases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def work(hf: Holdfast) -> Holdfast:
 
 
 @pytest.mark.req("C-08", "C-09", "I-18")
-def test_a_stale_claim_is_queued_again_and_charged_one_attempt(
+def test_a_stale_claim_is_queued_again_and_counts_as_one_attempt(
     work: Holdfast, clock: FakeClock
 ) -> None:
     due = clock.now()
@@ -189,7 +189,7 @@ def test_a_cancel_request_that_the_dead_worker_never_saw_is_honoured(
     assert work.get(enqueued.id, org_id=ORG).state is State.CANCELED
 
 
-def test_a_canceled_job_of_a_dead_worker_is_canceled_and_not_charged(
+def test_a_canceled_job_of_a_dead_worker_is_canceled_without_an_attempt(
     work: Holdfast, clock: FakeClock
 ) -> None:
     enqueued = work.enqueue("slow.work", {}, org_id=ORG)
@@ -275,7 +275,7 @@ def test_a_rescue_waits_for_two_intervals_of_the_heartbeat(
 
 @pytest.mark.req("C-09")
 @pytest.mark.parametrize("lease_ms", [1_000, 60_000, 600_000])
-def test_a_worker_that_was_killed_is_charged_as_soon_as_its_lease_is_over(
+def test_a_killed_worker_counts_as_an_attempt_as_soon_as_its_lease_expires(
     work: Holdfast, clock: FakeClock, lease_ms: int
 ) -> None:
     """It is killed right after a heartbeat and a renewal."""
@@ -290,7 +290,7 @@ def test_a_worker_that_was_killed_is_charged_as_soon_as_its_lease_is_over(
 
 
 @pytest.mark.req("C-09", "J-06")
-def test_a_job_whose_live_workers_always_lose_it_is_charged_in_the_end(
+def test_a_job_that_live_workers_always_lose_eventually_counts_attempts(
     work: Holdfast, clock: FakeClock
 ) -> None:
     enqueued = work.enqueue("slow.work", {}, org_id=ORG, max_attempts=2)
@@ -306,7 +306,7 @@ def test_a_job_whose_live_workers_always_lose_it_is_charged_in_the_end(
     assert_sound(work)
 
 
-def test_the_jobs_of_a_worker_known_to_be_dead_are_charged_whatever_it_said_last(
+def test_the_jobs_of_a_worker_known_to_be_dead_count_attempts_despite_its_last_heartbeat(
     work: Holdfast, clock: FakeClock
 ) -> None:
     dead_job, other_job = work.enqueue_many("slow.work", [{}, {}], org_id=ORG)
@@ -325,7 +325,7 @@ def test_the_jobs_of_a_worker_known_to_be_dead_are_charged_whatever_it_said_last
 # -- after an interruption
 
 
-def test_nothing_is_charged_until_live_workers_had_the_time_to_renew(
+def test_no_attempt_counts_before_live_workers_had_time_to_renew(
     work: Holdfast, clock: FakeClock
 ) -> None:
     enqueued = work.enqueue("slow.work", {}, org_id=ORG)

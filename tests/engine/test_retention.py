@@ -124,7 +124,7 @@ def test_jobs_that_have_not_ended_are_never_pruned(work: Holdfast, clock: FakeCl
 
 
 @pytest.mark.req("I-13")
-def test_the_job_of_an_execution_unit_is_kept_for_ever(work: Holdfast, clock: FakeClock) -> None:
+def test_the_job_of_an_execution_unit_is_never_pruned(work: Holdfast, clock: FakeClock) -> None:
     """While one is kept the unit has had its job; were it pruned, the unit would run again."""
     units = [
         work.enqueue(job_type, {}, org_id=ORG, unit_key="u")
@@ -390,7 +390,7 @@ def test_a_maintenance_handler_cannot_delete_what_retention_holds(work: Holdfast
     assert is_kept(work, first)
 
 
-def test_what_one_kind_keeps_for_years_does_not_stand_in_the_way_of_the_others(
+def test_a_kind_kept_for_years_does_not_slow_the_retention_of_others(
     work: Holdfast, clock: FakeClock
 ) -> None:
     rules = RetentionSettings(

@@ -65,9 +65,7 @@ def test_many_items_leave_a_piece_at_a_time_and_verify_does_not_mind(
 
 
 @pytest.mark.parametrize("state", ["submitted", "ended", "quarantined", "creating"])
-def test_a_batch_that_is_not_over_stays_for_ever(
-    hf: Holdfast, clock: FakeClock, state: str
-) -> None:
+def test_an_unfinished_batch_is_never_pruned(hf: Holdfast, clock: FakeClock, state: str) -> None:
     batch_id = plant_batch(hf, state, items=2)
     plant_items(hf, batch_id, ORG, 2)
     clock.advance(timedelta(days=1000))

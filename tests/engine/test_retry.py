@@ -219,7 +219,7 @@ def _fail(job: object, payload: object) -> None:
 
 
 @pytest.mark.req("R-23")
-def test_two_jobs_that_fail_together_do_not_come_back_together(
+def test_two_jobs_that_fail_together_are_not_retried_together(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     hf.job("flaky.work")(_fail)

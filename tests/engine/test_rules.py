@@ -59,7 +59,7 @@ def _detail(row: Any) -> Any:
 # -- pause and resume
 
 
-def test_a_paused_queue_claims_nothing_and_a_resumed_one_goes_on(work: Holdfast) -> None:
+def test_a_paused_queue_claims_nothing_and_a_resumed_one_continues(work: Holdfast) -> None:
     fill(work, ORG, 6)
     fill(work, ORG, 2, "tell")
     running = fetcher(work, QUEUE, "q:notifications")
@@ -77,7 +77,7 @@ def test_a_paused_queue_claims_nothing_and_a_resumed_one_goes_on(work: Holdfast)
     assert (rule.paused_at, rule.paused_by, rule.pause_reason) == (None, None, None)
 
 
-def test_what_runs_when_a_queue_is_paused_goes_on_to_its_end(work: Holdfast) -> None:
+def test_jobs_running_when_a_queue_is_paused_finish(work: Holdfast) -> None:
     ended: list[str] = []
 
     @work.job("slow")
@@ -125,7 +125,7 @@ def test_a_reason_that_says_nothing_or_cannot_be_shown_is_refused(
 
 
 @pytest.mark.parametrize("name", ["q:nowhere", "q:deadletter", ""])
-def test_a_queue_nobody_registered_is_refused_and_the_others_are_named(
+def test_an_unregistered_queue_is_refused_and_the_others_are_named(
     work: Holdfast, name: str
 ) -> None:
     calls: list[Any] = [
@@ -332,7 +332,7 @@ def test_a_built_in_queue_that_is_reset_has_its_own_values_again(work: Holdfast)
     assert work.queues.rules().queues["q:maintenance"].settings == BUILT_IN_QUEUES["q:maintenance"]
 
 
-def test_a_rule_that_nobody_declares_is_gone_after_a_reset(work: Holdfast) -> None:
+def test_an_undeclared_rule_is_removed_by_a_reset(work: Holdfast) -> None:
     work.queues.set_tenant(ORG, TenantSettings(max_running=1), actor=OPERATOR)
     work.queues.set_key("llm", KeySettings(max_running=1), actor=OPERATOR)
     fill(work, ORG, 5, limit_key="llm")
@@ -410,7 +410,7 @@ def test_an_operator_sees_how_deep_each_queue_is_and_how_old_its_oldest_job(
 
 
 @pytest.mark.req("Q-23")
-def test_a_critical_queue_that_is_no_longer_small_is_told_of_once_until_it_was_small_again(
+def test_a_critical_queue_that_grew_is_reported_once_until_it_was_small_again(
     work: Holdfast,
 ) -> None:
     told: list[Any] = []
@@ -440,7 +440,7 @@ def _is_crowded(event: object) -> bool:
     return isinstance(event, QueueCrowded)
 
 
-def test_two_queues_are_told_of_apart_and_jobs_for_later_do_not_crowd(
+def test_two_queues_are_reported_separately_and_deferred_jobs_do_not_count(
     work: Holdfast, clock: FakeClock
 ) -> None:
     told: list[str] = []

@@ -128,7 +128,7 @@ def test_sixty_jobs_and_a_limit_of_25_make_runs_of_25_25_and_10(
 
 
 @pytest.mark.req("B-06")
-def test_many_hands_and_several_queues_never_take_more_than_the_limit(work: Holdfast) -> None:
+def test_many_threads_and_several_queues_never_exceed_the_limit(work: Holdfast) -> None:
     enqueue(work, 40)
     enqueue(work, 40, "other.work")
     declare(work, max_jobs_per_run=50)
@@ -247,7 +247,7 @@ def test_what_was_given_back_is_found_by_a_later_run(work: Holdfast, clock: Fake
     assert states(work) == {"completed": 3}
 
 
-def test_a_run_that_is_told_to_stop_gives_back_and_says_so(work: Holdfast) -> None:
+def test_a_stopped_run_releases_its_jobs_and_reports_it(work: Holdfast) -> None:
     @work.job("long.work", queue="q:exports")
     def long(job: Context, payload: object) -> None:
         run.drain()
@@ -316,7 +316,7 @@ def test_a_run_may_take_some_job_types_only(work: Holdfast) -> None:
     assert perform(work).outcome == "skipped"
 
 
-def test_a_run_over_a_queue_or_job_type_that_nobody_knows_is_refused(work: Holdfast) -> None:
+def test_a_run_with_an_unknown_queue_or_job_type_is_refused(work: Holdfast) -> None:
     declare(work, queues=("q:typo",))
     with pytest.raises(UnknownQueue, match="q:typo"):
         perform(work)
@@ -341,7 +341,7 @@ def test_a_name_of_a_job_type_is_taken_by_the_letter(work: Holdfast) -> None:
 
 
 @pytest.mark.parametrize(("respect", "taken"), [(True, 1), (False, 2)])
-def test_a_deferred_job_waits_unless_the_run_is_told_otherwise(
+def test_a_deferred_job_waits_unless_the_run_includes_it(
     work: Holdfast, clock: FakeClock, respect: bool, taken: int
 ) -> None:
     work.enqueue("plain.work", {}, org_id=ORG)
@@ -584,7 +584,7 @@ def test_the_ledger_says_what_the_audit_says(work: Holdfast, clock: FakeClock) -
 
 
 @pytest.mark.req("A-06")
-def test_the_counts_hold_with_many_hands(work: Holdfast) -> None:
+def test_the_counts_are_right_with_many_threads(work: Holdfast) -> None:
     def fate(job: Context, payload: dict[str, int]) -> None:
         if payload["n"] % 3 == 0:
             raise RateLimited
@@ -708,7 +708,7 @@ class KilledHere(BaseException):
     """Stands for a process that is gone between a claim and its outcome."""
 
 
-def test_a_run_given_up_for_lost_stays_lost_when_it_comes_back(
+def test_a_run_recorded_as_lost_stays_lost_when_it_resumes(
     work: Holdfast, clock: FakeClock
 ) -> None:
     @work.job("frozen.work", queue="q:exports")
@@ -762,7 +762,7 @@ def test_what_another_worker_holds_is_not_pending(work: Holdfast) -> None:
     assert pending_of(work, "nightly") == 1
 
 
-def test_a_stale_claim_comes_back_by_the_run_itself(work: Holdfast, clock: FakeClock) -> None:
+def test_a_stale_claim_is_rescued_by_the_run_itself(work: Holdfast, clock: FakeClock) -> None:
     """Where only runs are scheduled, no worker would rescue it."""
     enqueue(work, 1)
     claim_jobs(work.store, queue="q:exports", worker_id="dead", limit=1, lease_ms=1_000)
@@ -801,7 +801,7 @@ def test_an_administrator_may_start_a_run_and_the_audit_says_who_and_why(work: H
 @pytest.mark.req("B-14")
 @pytest.mark.parametrize("role", [None, Role.MEMBER, "member", "root"])
 @pytest.mark.parametrize("actor", ["user:eve", "api_key:k1", "system:page"])
-def test_nobody_else_may_and_the_attempt_is_audited(
+def test_other_roles_cannot_trigger_a_run_and_the_attempt_is_audited(
     work: Holdfast, actor: str, role: Role | str | None
 ) -> None:
     enqueue(work, 2)

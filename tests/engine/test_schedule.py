@@ -164,7 +164,7 @@ def test_a_name_is_declared_once(hf: Holdfast) -> None:
         hf.schedule("nightly", **nightly(cron="0 4 * * *"))
 
 
-def test_a_run_that_nobody_declares_is_refused(hf: Holdfast) -> None:
+def test_an_undeclared_run_is_refused(hf: Holdfast) -> None:
     hf.schedule("running", every="15m", run="nightly_run")
     with pytest.raises(InvalidSchedule, match="run: 'nightly_run' is not declared; declared: none"):
         sync_schedules(hf)
@@ -326,7 +326,7 @@ def test_a_schedule_of_an_operators_own_is_added_once_and_removed(hf: Holdfast) 
     assert told(hf.store) == ["schedule.added", "schedule.removed"]
 
 
-def test_what_is_declared_is_not_removed_because_it_would_come_back(hf: Holdfast) -> None:
+def test_a_declared_schedule_is_not_removed_because_it_would_be_recreated(hf: Holdfast) -> None:
     hf.schedule("nightly", **nightly())
     sync_schedules(hf)
     with pytest.raises(Conflict, match="or pause the schedule"):

@@ -329,7 +329,7 @@ def test_the_routing_of_a_job_is_kept_as_it_was_decided(work: Holdfast) -> None:
     assert job.record["routing_decision"]["model"] == "m-1"
 
 
-def test_the_next_stage_goes_on_under_the_same_claim(work: Holdfast) -> None:
+def test_the_next_stage_continues_under_the_same_claim(work: Holdfast) -> None:
     enqueued = work.enqueue("report.export", {}, org_id=ORG)
     (claimed,) = claim(work)
 

@@ -142,7 +142,7 @@ def test_a_worker_that_dies_in_a_stage_costs_that_stage_one_attempt_and_no_finis
 
 
 @pytest.mark.req("S-03", "R-22")
-def test_a_stage_has_five_attempts_and_the_critics_policy_unless_told_otherwise(
+def test_a_stage_has_five_attempts_and_the_critics_policy_by_default(
     hf: Holdfast,
 ) -> None:
     Review(hf)

@@ -153,7 +153,7 @@ def test_a_call_bound_to_one_tenant_takes_no_request_of_another(work: Holdfast) 
 
 
 @pytest.mark.req("X-06", "X-07", "X-09")
-def test_a_handlers_own_transaction_sees_its_tenant_and_nobody_else(
+def test_a_handlers_own_transaction_sees_only_its_tenant(
     postgres_url: str, clock: FakeClock
 ) -> None:
     seen: dict[str, Any] = {}

@@ -182,7 +182,7 @@ def test_what_a_handler_sets_for_itself_does_not_meet_the_engine(shop: Holdfast)
 
 
 @pytest.mark.timeout(LATE)
-def test_another_thread_of_the_handler_is_told_so_and_waits_for_nothing(shop: Holdfast) -> None:
+def test_another_thread_of_the_handler_is_refused_at_once(shop: Holdfast) -> None:
     said: list[BaseException] = []
 
     @shop.job("sheet.make")
@@ -211,7 +211,7 @@ def test_another_thread_of_the_handler_is_told_so_and_waits_for_nothing(shop: Ho
 
 
 @pytest.mark.timeout(LATE)
-def test_another_task_of_the_handler_is_told_so_too(shop: Holdfast) -> None:
+def test_another_task_of_the_handler_is_refused_too(shop: Holdfast) -> None:
     said: list[str] = []
 
     @shop.job("sheet.make")
@@ -256,7 +256,7 @@ def test_an_enqueue_past_the_open_transaction_is_an_error_or_goes_its_own_way(
 
 
 @pytest.mark.timeout(LATE)
-def test_an_enrichment_may_tell_its_progress_and_still_writes_the_audit_only(
+def test_an_enrichment_may_report_progress_and_writes_only_the_audit(
     shop: Holdfast,
 ) -> None:
     if shop.store.dialect.name == "sqlite":
@@ -283,7 +283,7 @@ def test_an_enrichment_may_tell_its_progress_and_still_writes_the_audit_only(
 
 
 @pytest.mark.timeout(LATE)
-def test_a_plan_may_tell_its_progress_while_it_reads(shop: Holdfast) -> None:
+def test_a_plan_may_report_progress_while_it_reads(shop: Holdfast) -> None:
     @shop.job("sheet.plan", category="planning")
     def plan(job: Context, payload: object) -> Any:
         with job.transaction() as connection:

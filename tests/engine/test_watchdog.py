@@ -176,7 +176,7 @@ def test_what_ran_is_recorded_although_the_thread_that_records_died(
 
 
 @pytest.mark.req("I-18")
-def test_what_cannot_be_recorded_comes_back_when_its_lease_ends(
+def test_jobs_whose_outcome_cannot_be_recorded_are_rescued_when_the_lease_ends(
     work: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = work.worker(concurrency=1)
@@ -195,7 +195,7 @@ def test_what_cannot_be_recorded_comes_back_when_its_lease_ends(
     assert_sound(work)
 
 
-def test_a_pass_of_upkeep_that_fails_is_told_and_done_again(
+def test_a_failing_upkeep_pass_is_reported_and_repeated(
     url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tidy, calls = maintenance.tidy, []
@@ -227,7 +227,7 @@ def test_a_pass_of_upkeep_that_fails_is_told_and_done_again(
         ("_lease_renewer", "_renew_due", "the renewal of leases has stood still"),
     ],
 )
-def test_a_worker_whose_thread_stands_still_ends(
+def test_a_worker_with_a_stuck_thread_exits(
     work: Holdfast, monkeypatch: pytest.MonkeyPatch, part: str, method: str, what: str
 ) -> None:
     heard = changes_of(work)
@@ -246,7 +246,7 @@ def test_a_worker_whose_thread_stands_still_ends(
         assert work.get(job.id, org_id=ORG).state is State.PROCESSING
 
 
-def test_waiting_for_a_store_that_answers_nobody_is_no_fault() -> None:
+def test_waiting_for_an_unavailable_store_is_not_a_fault() -> None:
     failures: list[str] = []
     watchdog = Watchdog(stall_seconds=1.0, failed=failures.append)
     now = time.monotonic()
@@ -265,7 +265,7 @@ def test_waiting_for_a_store_that_answers_nobody_is_no_fault() -> None:
 # -- what the store knows
 
 
-def test_a_worker_tells_what_waits_to_be_recorded(
+def test_a_worker_records_what_waits_to_be_settled(
     work: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = work.worker(concurrency=1)

@@ -180,7 +180,7 @@ def test_draining_gives_back_what_has_not_begun_while_a_handler_still_runs(hf: H
 
 
 @pytest.mark.req("I-18")
-def test_a_second_stop_waits_for_nobody_and_the_lease_brings_the_job_back(
+def test_a_second_stop_does_not_wait_and_the_lease_returns_the_job(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     begun, release = threading.Event(), threading.Event()
@@ -261,7 +261,7 @@ def test_a_refused_outcome_is_isolated_from_the_group_it_came_in(hf: Holdfast) -
     assert states == [State.COMPLETED] * 2 + [State.FAILED] + [State.COMPLETED] * 2
 
 
-def test_a_lost_lease_is_told_and_changes_nothing(hf: Holdfast, clock: FakeClock) -> None:
+def test_a_lost_lease_is_reported_and_changes_nothing(hf: Holdfast, clock: FakeClock) -> None:
     heard: list[Event] = []
     hf.events.subscribe(heard.append)
 
@@ -296,7 +296,7 @@ def test_a_workers_own_upkeep_rescues_what_others_left(url: str, clock: FakeCloc
 
 
 @pytest.mark.req("I-18")
-def test_a_database_that_is_away_for_a_while_kills_nobody(hf: Holdfast) -> None:
+def test_a_temporary_database_outage_stops_no_worker(hf: Holdfast) -> None:
     heard: list[Event] = []
     hf.events.subscribe(heard.append)
     hf.job("some.work")(lambda job, payload: "done")
@@ -460,7 +460,7 @@ class Foreign(BaseException):
 
 
 @pytest.mark.parametrize("colour", ["def", "async def"])
-def test_a_handler_that_raises_what_nobody_catches_costs_its_job_and_not_the_hand(
+def test_a_handler_that_raises_a_base_exception_costs_its_job_and_not_the_thread(
     hf: Holdfast, colour: str
 ) -> None:
     def work(job: Context, payload: dict[str, Any]) -> None:
@@ -537,7 +537,7 @@ def lease_end(hf: Holdfast, job_id: str) -> Any:
 
 
 @pytest.mark.req("I-14")
-def test_two_claims_of_a_job_in_one_group_are_told_apart(hf: Holdfast) -> None:
+def test_two_claims_of_a_job_in_one_group_are_distinguished(hf: Holdfast) -> None:
     hf.job("some.work")(lambda job, payload: None)
     enqueued = hf.enqueue("some.work", {}, org_id=ORG)
     (lost,) = claim(hf)

@@ -73,7 +73,7 @@ def test_on_sqlite_the_tables_come_with_the_extension(sqlite_url: str) -> None:
     hf.close()
 
 
-def test_on_postgres_a_missing_component_is_told_and_not_made(postgres_url: str) -> None:
+def test_on_postgres_a_missing_component_is_reported_and_not_created(postgres_url: str) -> None:
     with pytest.raises(SchemaMismatch, match=r"visits .* version 0, this code needs 1\. Run 'hold"):
         Holdfast(postgres_url, extensions=[Visits()]).store  # noqa: B018
 

@@ -119,7 +119,7 @@ def test_an_audit_that_was_tampered_with_exits_with_one(run: Run, url: str, hf: 
     assert told.json["problems"][0]["org_id"] == ORG
 
 
-def test_a_kept_head_tells_a_chain_that_was_cut(run: Run, url: str, hf: Holdfast) -> None:
+def test_a_stored_head_detects_a_truncated_chain(run: Run, url: str, hf: Holdfast) -> None:
     run("audit", "seal", db=url)
     (seal,) = look(
         hf.store,

@@ -81,7 +81,7 @@ def quarantine(run: Run, url: str, at: Store, provider: ScriptedProvider) -> str
 # -- handing over and bringing back
 
 
-def test_a_job_goes_to_the_provider_and_comes_back(
+def test_a_job_is_submitted_to_the_provider_and_collected(
     run: Run, url: str, provider: ScriptedProvider
 ) -> None:
     job_id = enqueue(run, url)
@@ -169,7 +169,7 @@ def test_a_pass_asks_for_a_reason_like_any_run(run: Run, url: str, provider: Any
 # -- looking
 
 
-def test_a_batch_is_listed_and_shown_without_anybodys_text(
+def test_a_batch_is_listed_and_shown_without_texts(
     run: Run, url: str, provider: ScriptedProvider
 ) -> None:
     job_id = enqueue(run, url, "nobody may read this")

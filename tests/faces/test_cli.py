@@ -385,7 +385,7 @@ def test_count_groups_by_state_and_queue(run: Run, url: str) -> None:
     ]
 
 
-def test_count_tells_problems_from_replays(run: Run, hf: Holdfast, url: str) -> None:
+def test_count_distinguishes_problems_from_replays(run: Run, hf: Holdfast, url: str) -> None:
     die_at_once(hf, UpstreamDown(), count=3)
     letters = hf.operate(actor="user:ann", role="admin").dead_letters
     letters.recover(DeadLetterFilter(job_type="mail.send"), reason="back", limit=1)

@@ -90,7 +90,7 @@ def test_the_table_says_the_same_for_people(run: Run) -> None:
     assert ["claim_limit", "500", "default"] in lines
 
 
-def test_a_variable_that_is_no_setting_is_told_with_the_nearest_one(
+def test_an_unknown_variable_is_reported_with_the_nearest_setting(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_LEASE_SECOND", "20")
@@ -112,7 +112,7 @@ def test_a_bad_file_ends_with_every_reason_and_code_1(run: Run, tmp_path: Path) 
     assert "holdfast.toml:2: wat is an unknown key" in done.err
 
 
-def test_a_cron_line_that_means_nothing_is_told(run: Run, tmp_path: Path) -> None:
+def test_an_invalid_cron_line_is_reported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text(
         '[runs.r]\nqueues = ["q:default"]\n[schedules.odd]\ncron = "99 * * * *"\nrun = "r"\n'
     )

@@ -24,7 +24,7 @@ def spent(url: str, clock: FakeClock) -> str:
     return url
 
 
-def test_costs_are_told_by_what_was_asked_for_with_a_total(run: Run, spent: str) -> None:
+def test_costs_are_printed_by_the_given_columns_with_a_total(run: Run, spent: str) -> None:
     done = run("costs", "--by", "org,day", "--since", "2026-01-01", "--json", db=spent)
 
     assert done.code == 0
@@ -59,7 +59,7 @@ def test_the_last_day_is_included_and_the_tenant_can_be_chosen(run: Run, spent: 
     assert run("costs", *before, db=spent).json["groups"] == []
 
 
-def test_what_has_no_price_is_told_and_never_taken_for_free(
+def test_unpriced_calls_are_reported_and_not_counted_as_free(
     run: Run, url: str, clock: FakeClock
 ) -> None:
     store = open_store(url, clock=clock)

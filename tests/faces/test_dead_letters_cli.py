@@ -286,7 +286,7 @@ def test_a_list_is_narrowed_and_paged(hf: Holdfast, clock: FakeClock, shell: She
         (("list", "--org", "not-an-id"), 2),
     ],
 )
-def test_wrong_usage_and_unknown_ids_are_told_apart(
+def test_wrong_usage_and_unknown_ids_are_distinguished(
     hf: Holdfast, shell: Shell, arguments: tuple[str, ...], code: int
 ) -> None:
     assert hf.store is not None

@@ -126,7 +126,7 @@ def test_show_has_every_try_and_every_word_and_no_address(hf: Holdfast, url: str
         assert "canary" not in ran.out
 
 
-def test_a_delivery_that_nobody_has_is_not_found(hf: Holdfast, url: str, run: Run) -> None:
+def test_an_unknown_delivery_is_not_found(hf: Holdfast, url: str, run: Run) -> None:
     for unknown, code in ((hf.ids.new(), 3), ("0fff0fff", 3), ("nonsense", 2)):
         ran = run("deliveries", "show", unknown, db=url)
 
@@ -188,7 +188,7 @@ class Counting:
         return LookupFailed("never")
 
 
-def test_what_was_confirmed_is_not_sent_by_anybody(
+def test_a_confirmed_delivery_is_not_sent(
     hf: Holdfast, url: str, clock: FakeClock, run: Run
 ) -> None:
     channel = Counting()
@@ -227,9 +227,7 @@ def test_resend_sends_once_more_with_that_reason_on_record(
     assert [detail["reason"] for detail in resent] == ["Ada has nothing"]
 
 
-def test_what_was_dropped_is_not_sent_by_anybody(
-    hf: Holdfast, url: str, clock: FakeClock, run: Run
-) -> None:
+def test_a_dropped_delivery_is_not_sent(hf: Holdfast, url: str, clock: FakeClock, run: Run) -> None:
     channel = Counting()
     hf.outbox.use(channel)
     (one,) = hf.outbox.post([_intent()], org_id=ORG)
@@ -289,7 +287,9 @@ def test_the_list_of_a_job_has_what_it_sends(hf: Holdfast, url: str, run: Run) -
     assert [(row["id"], row["deliver_job_id"]) for row in found] == [(one.id, str(job["id"]))]
 
 
-def test_what_is_not_held_or_given_up_is_left_alone(hf: Holdfast, url: str, run: Run) -> None:
+def test_a_delivery_that_is_not_held_or_failed_is_left_alone(
+    hf: Holdfast, url: str, run: Run
+) -> None:
     for number, (state, command) in enumerate(product(("pending", "sent"), DECISIONS), 1):
         delivery_id = planted(hf, state, tries=(("first", "accepted"),))
         before = row_of(hf.store, delivery_id)
@@ -302,7 +302,7 @@ def test_what_is_not_held_or_given_up_is_left_alone(hf: Holdfast, url: str, run:
         assert [name for name, _, _ in actions(hf.store)] == ["operator.refused"] * number
 
 
-def test_what_was_given_up_may_be_decided_otherwise(hf: Holdfast, url: str, run: Run) -> None:
+def test_a_failed_delivery_may_be_decided_otherwise(hf: Holdfast, url: str, run: Run) -> None:
     for state, (command, becomes) in product(("failed", "dropped"), DECISIONS.items()):
         delivery_id = planted(hf, state, tries=UNSURE)
 
@@ -358,7 +358,7 @@ def test_a_member_looks_and_does_not_decide(hf: Holdfast, url: str, run: Run) ->
         assert [name for name, _, _ in actions(hf.store)] == ["operator.refused"] * number
 
 
-def test_whoever_still_sends_is_fenced_out_by_a_decision(hf: Holdfast, url: str, run: Run) -> None:
+def test_a_sender_still_running_is_fenced_by_a_decision(hf: Holdfast, url: str, run: Run) -> None:
     delivery_id = held(hf)
     fence = row_of(hf.store, delivery_id)["fence"]
 

@@ -303,7 +303,7 @@ def test_the_exit_code_follows_the_problems(
     assert CliRunner().invoke(demo.demo).exit_code == exit_code
 
 
-def test_without_rich_the_demo_says_how_to_get_it_and_goes_on_plainly(
+def test_without_rich_the_demo_says_how_to_install_it_and_prints_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from holdfast.cli import demo

@@ -118,7 +118,7 @@ def test_the_limits_hold_back_what_they_should(play_here: Play) -> None:
     assert oven.result == {"degrees": 230}
 
 
-def test_the_batch_lane_hands_over_and_brings_back(play_here: Play) -> None:
+def test_batch_processing_submits_and_collects(play_here: Play) -> None:
     printed, jobs = play_here("batch_lane")
 
     assert "a job was: batch_submitted, completed, completed, completed" in printed

@@ -38,7 +38,7 @@ def test_explain_prints_one_line_and_what_has_to_happen_next(run: Run, url: str)
     assert ended.json["facts"]["finished_at"].endswith("Z")
 
 
-def test_what_somebody_wrote_cannot_move_the_terminal(run: Run, url: str) -> None:
+def test_user_text_cannot_move_the_terminal(run: Run, url: str) -> None:
     job_id = enqueue(run, url)
     run("jobs", "cancel", job_id, "--reason", "gone", db=url)
     with make_holdfast(url, SystemClock()) as hf:

@@ -118,7 +118,7 @@ def test_a_line_below_the_level_is_not_written() -> None:
     log.uninstall()
 
 
-def test_the_log_goes_to_standard_error_unless_told_otherwise() -> None:
+def test_the_log_goes_to_standard_error_by_default() -> None:
     log.configure_logging()
     (handler,) = log.logger.handlers
     assert isinstance(handler, logging.StreamHandler)

@@ -113,7 +113,7 @@ def test_the_rules_of_tenants_and_keys_are_listed_with_who_set_them(url: str) ->
     assert "60/minute  operator" in call(url, "keys").output
 
 
-def test_nobody_is_told_to_declare_the_dead_letters_as_a_queue(url: str) -> None:
+def test_the_dead_letter_queue_is_not_suggested_for_declaration(url: str) -> None:
     refused = call(url, "pause", "q:deadletter", "--reason", "x").exception
 
     assert isinstance(refused, UnknownQueue)

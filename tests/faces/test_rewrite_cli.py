@@ -117,7 +117,7 @@ def test_a_tag_that_names_no_language_is_wrong_usage(run: Run, tag: str) -> None
     assert run("rewrite", "lexicon", "--locale", tag, "--text", "Hello").code == 2
 
 
-def test_a_pack_tells_all_that_a_model_would_learn(run: Run) -> None:
+def test_a_pack_shows_everything_that_a_model_would_get(run: Run) -> None:
     done = run(
         "rewrite", "context-pack", "--topic", "noise", "--sender-role", "owner",
         "--language", "es-MX", "--answer", "communication_directness=direct",
@@ -129,7 +129,7 @@ def test_a_pack_tells_all_that_a_model_would_learn(run: Run) -> None:
 
 
 @pytest.mark.parametrize("answer", ["colour=green", "communication_directness=rude", "directness"])
-def test_an_answer_that_nobody_could_give_is_wrong_usage(run: Run, answer: str) -> None:
+def test_an_impossible_answer_is_wrong_usage(run: Run, answer: str) -> None:
     refused = run("rewrite", "context-pack", "--topic", "noise", "--answer", answer)
 
     assert (refused.code, refused.out) == (2, "")
@@ -145,7 +145,7 @@ def test_an_answer_that_nobody_could_give_is_wrong_usage(run: Run, answer: str) 
         (("--recipient", "bob"), "it must be a UUID"),
     ],
 )
-def test_a_pack_is_made_of_one_answer_each_for_somebody_with_an_id(
+def test_a_pack_has_one_answer_each_for_a_person_with_an_id(
     run: Run, option: tuple[str, str], says: str
 ) -> None:
     refused = run(
@@ -156,7 +156,7 @@ def test_a_pack_is_made_of_one_answer_each_for_somebody_with_an_id(
     assert says in refused.err
 
 
-def test_a_route_is_told_by_the_table_of_the_settings(run: Run, routed: None) -> None:
+def test_a_route_is_chosen_by_the_table_of_the_settings(run: Run, routed: None) -> None:
     done = run("rewrite", "route", "--from", "en-US", "--to", "es", "--surface", "weekly_feedback")
 
     assert done.code == 0
@@ -264,7 +264,7 @@ def test_what_is_no_submission_is_refused_by_field(run: Run, home: str, routed: 
     assert "music" not in done.err
 
 
-def test_the_sender_sees_how_it_stands_and_a_stranger_nothing(
+def test_the_sender_sees_the_state_and_other_people_nothing(
     run: Run, home: str, routed: None
 ) -> None:
     made = submit(run, home)

@@ -108,7 +108,7 @@ def test_a_person_gives_a_reason_and_a_timer_does_not(
     assert "--reason TEXT, or --cron" in done.err
 
 
-def test_a_run_nobody_declared_is_not_found(run: Run, url: str) -> None:
+def test_an_undeclared_run_is_not_found(run: Run, url: str) -> None:
     done = run("run", "genral", "--cron", db=url, app=APP)
 
     assert done.code == 3

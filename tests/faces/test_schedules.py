@@ -145,7 +145,7 @@ hf.schedule("shipping", every="1h", run="ship")
 """
 
 
-def test_a_dispatcher_that_is_told_to_end_finishes_what_its_run_began_and_gives_back_the_rest(
+def test_a_stopped_dispatcher_finishes_the_jobs_of_its_run_and_releases_the_rest(
     run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "holdfast.toml").write_text('[runs.ship]\nqueues = ["q:default"]\n')
@@ -283,7 +283,7 @@ def test_what_cannot_be_is_refused_with_a_sentence(
     assert "Traceback" not in ran.err
 
 
-def test_a_worker_dispatches_beside_its_jobs_when_told_to(run: Run, url: str, app: str) -> None:
+def test_a_worker_dispatches_beside_its_jobs_with_the_option(run: Run, url: str, app: str) -> None:
     run("schedules", "dispatch", db=url, app=app)
     rewind(url, "nightly", days=1)
 
@@ -301,7 +301,7 @@ def test_a_worker_dispatches_beside_its_jobs_when_told_to(run: Run, url: str, ap
     assert row["last_outcome"] == "enqueued"
 
 
-def test_a_worker_whose_dispatcher_dies_asks_to_be_started_anew(
+def test_a_worker_whose_dispatcher_fails_exits_with_75(
     run: Run, sqlite_url: str, app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(self: Dispatcher) -> None:

@@ -160,7 +160,7 @@ def test_process_job_gives_back_the_job_as_it_ended(holdfast_app: HoldfastApp) -
 
 
 @pytest.mark.parametrize(("point", "runs"), [("claim", ["ada"]), ("execute", ["ada", "ada"])])
-def test_a_crash_before_settling_is_recovered_and_charged(
+def test_a_crash_before_settling_is_recovered_and_counts_as_an_attempt(
     holdfast_app: HoldfastApp, point: str, runs: list[str]
 ) -> None:
     job = app.enqueue("mail.welcome", {"user": "ada"}, org_id=ORG)

@@ -73,7 +73,7 @@ def test_a_violated_invariant_exits_with_one(run: Run, url: str, hf: Holdfast, f
     }
 
 
-def test_one_tenant_is_told_of_itself(run: Run, url: str, hf: Holdfast, few: Few) -> None:
+def test_one_tenant_sees_its_own_violations(run: Run, url: str, hf: Holdfast, few: Few) -> None:
     plant(hf, "UPDATE holdfast.job SET lease_token = 9 WHERE id = :id", id=few.others.id)
 
     ours = run("verify", "--only", "I7", "--org", ORG, "--role", "operator", db=url)

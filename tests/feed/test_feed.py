@@ -235,7 +235,7 @@ def test_another_process_waits_for_a_change_that_the_position_says_is_absent(
     assert read_all(fresh) == []
 
 
-def test_ids_that_were_rolled_back_are_given_up_when_older_transactions_have_ended(
+def test_rolled_back_ids_are_skipped_when_older_transactions_have_ended(
     late: tuple[Holdfast, Hand], postgres_url: str
 ) -> None:
     hf, _ = late

@@ -228,7 +228,7 @@ def _fits(event: AuditEvent, asked: dict[str, Any]) -> bool:
 # -- who may ask
 
 
-def test_a_tenants_operator_sees_its_own_audit_and_nobody_elses(work: Holdfast) -> None:
+def test_a_tenants_operator_sees_only_its_own_audit(work: Holdfast) -> None:
     mine = work.enqueue("plain", {}, org_id=ORG, correlation_id="shared", actor="user:42")
     theirs = work.enqueue("plain", {}, org_id=OTHER_ORG, correlation_id="shared", actor="user:42")
     operator = trail(work, "operator", ORG)
@@ -488,7 +488,7 @@ def test_a_chain_that_was_cut_is_found_by_the_head_that_was_kept(work: Holdfast)
     assert list(trail(work).verify(anchors=kept)) == [Tampering(ORG, 3, None, chain.CUT)]
 
 
-def test_a_chain_that_was_written_anew_is_found_by_the_head_that_was_kept(
+def test_a_rewritten_chain_is_found_by_a_stored_head(
     work: Holdfast,
 ) -> None:
     told = anchors_of(work)

@@ -51,9 +51,7 @@ ORDER = [Role.VIEWER, Role.MEMBER, Role.OPERATOR, Role.ADMIN]
 
 @pytest.mark.req("X-07")
 @pytest.mark.parametrize("role", Role)
-def test_a_member_looks_and_cancels_an_operator_mends_and_an_admin_does_all(
-    hf: Holdfast, role: Role
-) -> None:
+def test_permissions_by_role(hf: Holdfast, role: Role) -> None:
     context = context_of(hf, role, ORG)
     forbidden = [action for action in Action if ORDER.index(role) < ORDER.index(least(action))]
 
@@ -70,7 +68,7 @@ def test_a_member_looks_and_cancels_an_operator_mends_and_an_admin_does_all(
 @pytest.mark.req("X-07", "X-09")
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("org_id", [OTHER_ORG, None])
-def test_whoever_is_bound_to_a_tenant_reaches_no_other_and_not_all(
+def test_a_caller_bound_to_a_tenant_reaches_no_other(
     hf: Holdfast, role: Role, org_id: str | None
 ) -> None:
     with pytest.raises(Forbidden, match=f"olga acts for tenant {ORG} only"):
@@ -80,7 +78,7 @@ def test_whoever_is_bound_to_a_tenant_reaches_no_other_and_not_all(
     assert refused["org_id"] == ORG, "it is on record where the one who tried can be asked"
 
 
-def test_whoever_is_bound_to_no_tenant_reaches_every_one(hf: Holdfast) -> None:
+def test_a_caller_bound_to_no_tenant_reaches_every_tenant(hf: Holdfast) -> None:
     for org_id in (ORG, OTHER_ORG, None):
         context_of(hf, Role.OPERATOR).check(Action.REPLAY, org_id=org_id, subject="job:1")
 

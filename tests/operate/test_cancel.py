@@ -40,7 +40,7 @@ def refusals(hf: Holdfast) -> list[Row]:
 
 @pytest.mark.req("T-04", "A-10")
 @pytest.mark.parametrize("who", [{"role": "member", "org_id": ORG}, {"role": "operator"}])
-def test_a_member_cancels_its_own_tenants_job_and_an_operator_anybodys(
+def test_a_member_cancels_jobs_of_its_tenant_and_an_operator_of_every_tenant(
     hf: Holdfast, job: Enqueued, who: dict[str, str]
 ) -> None:
     assert cancel(hf, job.id, **who) is CancelAnswer.CANCELED
@@ -99,7 +99,7 @@ def test_a_role_that_may_not_cancel_is_refused_on_record(
 
 
 @pytest.mark.req("A-10")
-def test_an_id_that_nobody_has_is_refused_on_record_for_an_operator_too(hf: Holdfast) -> None:
+def test_an_unknown_id_is_refused_and_audited_for_an_operator_too(hf: Holdfast) -> None:
     with pytest.raises(JobNotFound):
         cancel(hf, NOBODY)
 

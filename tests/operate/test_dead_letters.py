@@ -94,7 +94,7 @@ def test_ids_that_callers_chose_are_kept_only_if_they_look_like_ids(hf: Holdfast
 
 
 @pytest.mark.req("D-01", "D-04")
-def test_a_permanent_failure_is_dead_at_once_and_tells_whoever_listens(hf: Holdfast) -> None:
+def test_a_permanent_failure_is_dead_lettered_at_once_and_reaches_subscribers(hf: Holdfast) -> None:
     told: list[Event] = []
     hf.events.subscribe(told.append)
 
@@ -270,7 +270,7 @@ def test_no_step_can_be_taken_before_the_one_it_needs(
 @pytest.mark.req("D-05")
 @pytest.mark.parametrize("end", ["discard", "fix_forward"])
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
-def test_an_item_can_be_given_up_from_every_place_but_a_running_replay(
+def test_a_dead_letter_can_be_discarded_from_every_state_but_a_running_replay(
     hf: Holdfast, end: str, after: int
 ) -> None:
     (job,) = die_at_once(hf, Gone())
@@ -396,7 +396,7 @@ def test_a_stale_version_is_refused_and_changes_nothing(hf: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("job_id", [NOBODY, "no such thing", "", "\x1b[2J", "x" * 10_000])
-def test_an_id_that_nobody_has_is_not_found(hf: Holdfast, job_id: str) -> None:
+def test_an_unknown_id_is_not_found(hf: Holdfast, job_id: str) -> None:
     with pytest.raises(NotFound) as refused:
         operator(hf).discard(job_id, reason="x")
 

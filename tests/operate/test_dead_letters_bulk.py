@@ -187,7 +187,7 @@ def test_a_bulk_that_is_asked_for_wrongly_does_nothing(
 
 
 @pytest.mark.req("T-04")
-def test_only_an_admin_acts_on_many_tenants_and_nobody_on_anothers(hf: Holdfast) -> None:
+def test_only_an_admin_acts_on_several_tenants_and_no_role_on_a_foreign_one(hf: Holdfast) -> None:
     die_at_once(hf, Gone(), count=2)
     die_at_once(hf, Gone(), count=3, org_id=OTHER_ORG)
 
@@ -207,7 +207,7 @@ def test_only_an_admin_acts_on_many_tenants_and_nobody_on_anothers(hf: Holdfast)
 
 
 @pytest.mark.parametrize("name", ["replay_all", "discard_all"])
-def test_a_bulk_is_bounded_and_goes_on_where_it_stopped(
+def test_a_bulk_action_is_bounded_and_continues_where_it_stopped(
     hf: Holdfast, admin: DeadLetters, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "PAGE", 2)
@@ -221,7 +221,7 @@ def test_a_bulk_is_bounded_and_goes_on_where_it_stopped(
     assert "validated" not in states(hf)
 
 
-def test_items_that_cannot_be_taken_along_do_not_stand_in_the_way(
+def test_items_that_are_not_eligible_do_not_block_others(
     hf: Holdfast, admin: DeadLetters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest ones fill the first pages and are left out."""

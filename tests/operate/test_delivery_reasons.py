@@ -164,7 +164,7 @@ def test_held_deliveries_are_a_problem_at_once(hf: Holdfast) -> None:
     assert "holdfast deliveries confirm" in mail.remedy
 
 
-def test_deliveries_that_nobody_goes_on_with_are_a_problem(hf: Holdfast, clock: FakeClock) -> None:
+def test_abandoned_deliveries_are_a_problem(hf: Holdfast, clock: FakeClock) -> None:
     later = plant_delivery(hf)
     spoil(hf, later, "not_before_at = {later(86400000)}")
     plant_delivery(hf)
@@ -180,7 +180,7 @@ def test_deliveries_that_nobody_goes_on_with_are_a_problem(hf: Holdfast, clock: 
     assert "outbox_reconciler never ran" in told.seen
 
 
-def test_a_channel_that_nobody_has_configured_is_named(hf: Holdfast) -> None:
+def test_an_unconfigured_channel_is_named(hf: Holdfast) -> None:
     plant_delivery(hf, channel="in_app")
     plant_delivery(hf, channel="carrier-pigeon")
 

@@ -190,9 +190,7 @@ def test_work_without_a_worker_is_a_warning_and_soon_a_problem(
     assert found(work, "queues") == []
 
 
-def test_work_that_came_due_and_that_nobody_moves_counts_as_waiting(
-    work: Holdfast, clock: FakeClock
-) -> None:
+def test_due_work_that_is_not_promoted_counts_as_waiting(work: Holdfast, clock: FakeClock) -> None:
     enqueue(work, not_before_at=clock.now() + timedelta(hours=1))
     assert found(work, "queues") == []
 
@@ -215,9 +213,7 @@ def test_a_queue_that_runs_serve_or_that_is_paused_is_not_lonely(
     assert found(work, "queues") == []
 
 
-def test_workers_that_went_without_a_word_are_told_with_the_place_they_ran_at(
-    work: Holdfast, clock: FakeClock
-) -> None:
+def test_vanished_workers_are_reported_with_their_host(work: Holdfast, clock: FakeClock) -> None:
     live(work, "dead")
     clock.advance(GONE_AFTER + timedelta(seconds=1))
     live(work)
@@ -229,7 +225,7 @@ def test_workers_that_went_without_a_word_are_told_with_the_place_they_ran_at(
     assert finding.facts["gone"] == ["dead"]
 
 
-def test_a_worker_that_lives_and_records_nothing_is_a_problem(
+def test_a_running_worker_that_records_nothing_is_a_problem(
     work: Holdfast, clock: FakeClock
 ) -> None:
     silent, busy = live(work, "silent"), live(work, "busy")
@@ -247,11 +243,11 @@ def test_a_worker_that_lives_and_records_nothing_is_a_problem(
     assert finding.facts["worker_id"] == "silent"
 
 
-def test_a_workplace_without_workers_is_told(work: Holdfast) -> None:
+def test_the_absence_of_workers_is_reported(work: Holdfast) -> None:
     assert one(work, "workers").seen == "No running workers."
 
 
-def test_a_worker_whose_clock_is_off_is_told(work: Holdfast) -> None:
+def test_a_worker_with_a_wrong_clock_is_reported(work: Holdfast) -> None:
     live(work, "bit")
     live(work, "much")
     for worker, off in (("bit", -9_000), ("much", 75_000)):
@@ -293,7 +289,7 @@ def test_this_machines_own_clock_is_compared_with_the_stores(
 # -- leases
 
 
-def test_a_claim_that_lasts_longer_than_its_lease_is_told_by_the_worker_itself(
+def test_a_claim_that_outlasts_its_lease_is_reported_by_the_worker(
     work: Holdfast,
 ) -> None:
     live(work)
@@ -330,7 +326,7 @@ def test_run_times_of_jobs_that_succeeded_are_compared_with_the_lease(
     assert found(work, "leases", events=0) == []
 
 
-def test_leases_that_nobody_rescues_are_a_problem(work: Holdfast, clock: FakeClock) -> None:
+def test_leases_that_are_not_rescued_are_a_problem(work: Holdfast, clock: FakeClock) -> None:
     for _ in range(3):
         enqueue(work)
     claim(work, limit=3)
@@ -348,7 +344,7 @@ def test_leases_that_nobody_rescues_are_a_problem(work: Holdfast, clock: FakeClo
 # -- the audit, dead letters, pauses and schedules
 
 
-def test_events_that_nobody_seals_are_told(work: Holdfast, clock: FakeClock) -> None:
+def test_unsealed_events_are_reported(work: Holdfast, clock: FakeClock) -> None:
     enqueue(work)
     clock.advance(minutes=9)
     assert found(work, "sealing") == []
@@ -359,7 +355,7 @@ def test_events_that_nobody_seals_are_told(work: Holdfast, clock: FakeClock) -> 
     assert found(work, "sealing") == []
 
 
-def test_a_dead_letter_is_told_at_once_and_until_its_replay_begins(
+def test_a_dead_letter_is_reported_at_once_and_until_its_replay_begins(
     work: Holdfast, clock: FakeClock
 ) -> None:
     enqueue(work)
@@ -380,7 +376,7 @@ def test_a_dead_letter_is_told_at_once_and_until_its_replay_begins(
     assert found(work, "dead_letters") == []
 
 
-def test_a_pause_that_somebody_forgot_is_told(work: Holdfast, clock: FakeClock) -> None:
+def test_a_forgotten_pause_is_reported(work: Holdfast, clock: FakeClock) -> None:
     work.queues.pause(QUEUE, reason="the provider is down", actor=OPERATOR)
     every = [finding.check for finding in visit(work)]
     assert "paused" not in every
@@ -392,7 +388,7 @@ def test_a_pause_that_somebody_forgot_is_told(work: Holdfast, clock: FakeClock) 
     assert "holdfast queues resume q:default" in finding.remedy
 
 
-def test_a_schedule_that_does_not_fire_is_told(work: Holdfast, clock: FakeClock) -> None:
+def test_a_schedule_that_does_not_fire_is_reported(work: Holdfast, clock: FakeClock) -> None:
     work.job("clean.up", category="maintenance")(lambda job, payload: None)
     work.schedule("hourly", cron="0 * * * *", job_type="clean.up", org_id=ORG, payload={})
     sync_schedules(work)
@@ -465,7 +461,7 @@ def test_a_database_in_memory_says_that_it_will_not_stay() -> None:
     assert "is lost when the process exits" in finding.seen
 
 
-def test_an_sqlite_that_does_not_wait_for_others_is_told(small: Holdfast) -> None:
+def test_an_sqlite_connection_without_busy_timeout_is_reported(small: Holdfast) -> None:
     _reader(small).execute("PRAGMA busy_timeout = 100")
 
     assert "busy_timeout is 100 ms" in one(small, "timeouts").seen
@@ -483,7 +479,7 @@ def test_an_sqlite_that_does_not_wait_for_others_is_told(small: Holdfast) -> Non
         ("3.52.0", OK),
     ],
 )
-def test_versions_of_sqlite_that_can_lose_a_commit_are_told(
+def test_versions_of_sqlite_that_can_lose_a_commit_are_reported(
     version: str, severity: Severity
 ) -> None:
     (finding,) = _version(version)
@@ -523,7 +519,7 @@ def test_the_file_system_is_that_of_the_nearest_mount() -> None:
     assert file_system_of(Path("/home/work.db"), "") is None
 
 
-def test_a_log_that_a_reader_keeps_from_being_emptied_is_told(
+def test_a_log_that_a_reader_keeps_from_being_emptied_is_reported(
     small: Holdfast, sqlite_url: str
 ) -> None:
     small.job("report.export")(lambda job, payload: "done")
@@ -540,7 +536,7 @@ def test_a_log_that_a_reader_keeps_from_being_emptied_is_told(
     assert finding.facts["bytes"] > 100_000
 
 
-def test_a_file_that_is_mostly_free_is_told(small: Holdfast) -> None:
+def test_a_mostly_free_file_is_reported(small: Holdfast) -> None:
     by_hand(small.store, "CREATE TABLE filler (body text)")
     by_hand(
         small.store,
@@ -663,7 +659,7 @@ def test_it_is_said_plainly_that_no_standby_confirms_a_commit(healthy: Holdfast)
     assert "confirmed by this server alone" in finding.seen
 
 
-def test_standbys_that_are_named_and_not_waited_for_are_told(
+def test_configured_standbys_that_no_commit_waits_for_are_reported(
     healthy: Holdfast, stern: PostgresServer
 ) -> None:
     _set(healthy, "synchronous_commit = local")
@@ -679,7 +675,7 @@ def test_standbys_that_are_named_and_not_waited_for_are_told(
     assert [finding.severity for finding in waited_for] == [OK]
 
 
-def test_transactions_and_statements_without_an_end_are_told(healthy: Holdfast) -> None:
+def test_transactions_and_statements_without_a_timeout_are_reported(healthy: Holdfast) -> None:
     without = {finding.seen.split(" is ")[0]: finding for finding in found(healthy, "timeouts")}
     _set(healthy, "idle_in_transaction_session_timeout = '5min'")
     _set(healthy, "statement_timeout = '2s'")
@@ -716,7 +712,7 @@ def test_a_table_that_autovacuum_leaves_alone_is_a_problem(healthy: Holdfast) ->
     assert "RESET (autovacuum_enabled)" in finding.remedy
 
 
-def test_connections_that_run_out_are_told(healthy: Holdfast) -> None:
+def test_exhausted_connections_are_reported(healthy: Holdfast) -> None:
     assert found(healthy, "connections") == []
     with _connect(healthy) as admin:
         admin.execute(f"ALTER DATABASE {_name(healthy)} CONNECTION LIMIT 2".encode())
@@ -727,7 +723,7 @@ def test_connections_that_run_out_are_told(healthy: Holdfast) -> None:
     assert "of this database are in use" in finding.seen
 
 
-def test_workers_that_may_open_more_connections_than_there_are_are_told(
+def test_workers_that_may_open_too_many_connections_are_reported(
     healthy: Holdfast,
 ) -> None:
     with healthy.store.sized_for(handlers=30, threads=7):
@@ -744,7 +740,7 @@ def test_workers_that_may_open_more_connections_than_there_are_are_told(
 
 
 @pytest.mark.parametrize(("messages", "severity"), [(12, WARNING), (40, PROBLEM)])
-def test_a_queue_of_notifications_that_fills_up_is_told(
+def test_a_notification_queue_that_fills_up_is_reported(
     healthy: Holdfast, messages: int, severity: Severity
 ) -> None:
     assert found(healthy, "notifications") == []
@@ -769,7 +765,7 @@ def test_a_queue_of_notifications_that_fills_up_is_told(
         ({"transaction": timedelta(0), "transaction_problem": timedelta(0)}, PROBLEM),
     ],
 )
-def test_an_idle_transaction_that_pins_old_rows_is_told(
+def test_an_idle_transaction_that_pins_old_rows_is_reported(
     healthy: Holdfast, limits: dict[str, timedelta], severity: Severity
 ) -> None:
     assert found(healthy, "transactions", **limits) == []
@@ -786,7 +782,7 @@ def test_an_idle_transaction_that_pins_old_rows_is_told(
     assert "pg_terminate_backend" in finding.remedy
 
 
-def test_a_prepared_transaction_that_nobody_ends_is_told(healthy: Holdfast) -> None:
+def test_an_abandoned_prepared_transaction_is_reported(healthy: Holdfast) -> None:
     with _connect(healthy) as forgetful:
         forgetful.execute("BEGIN")
         forgetful.execute("SELECT pg_current_xact_id()")
@@ -800,7 +796,7 @@ def test_a_prepared_transaction_that_nobody_ends_is_told(healthy: Holdfast) -> N
     assert "ROLLBACK PREPARED" in finding.remedy
 
 
-def test_a_replication_slot_that_nobody_reads_is_told(healthy: Holdfast) -> None:
+def test_an_unused_replication_slot_is_reported(healthy: Holdfast) -> None:
     with _connect(healthy) as admin:
         admin.execute("SELECT pg_create_logical_replication_slot('unread', 'pgoutput')")
         try:
@@ -813,7 +809,7 @@ def test_a_replication_slot_that_nobody_reads_is_told(healthy: Holdfast) -> None
     assert "pg_drop_replication_slot" in finding.remedy
 
 
-def test_dead_rows_that_pile_up_are_told(healthy: Holdfast) -> None:
+def test_accumulated_dead_rows_are_reported(healthy: Holdfast) -> None:
     live(healthy)
     with _connect(healthy) as busy:
         busy.execute("ALTER TABLE holdfast.worker SET (autovacuum_enabled = false)")
@@ -833,7 +829,7 @@ def test_dead_rows_that_pile_up_are_told(healthy: Holdfast) -> None:
     ("limits", "severity"),
     [({"frozen": 1}, WARNING), ({"frozen": 1, "frozen_problem": 1}, PROBLEM)],
 )
-def test_rows_that_are_never_frozen_are_told(
+def test_unfrozen_rows_are_reported(
     healthy: Holdfast, limits: dict[str, int], severity: Severity
 ) -> None:
     by_hand(healthy.store, "SELECT pg_current_xact_id()")
@@ -884,7 +880,7 @@ def test_a_view_that_may_not_be_read_becomes_a_notice_and_harms_no_other(
     assert every[-1].check == "sealing"
 
 
-def test_a_session_of_holdfast_that_stands_still_in_a_transaction_is_found(
+def test_a_holdfast_session_idle_in_a_transaction_is_found(
     postgres_url: str,
 ) -> None:
     with make_holdfast(postgres_url) as hf, hf.store.tenant_transaction(ORG, None, lambda tx: None):

@@ -75,9 +75,7 @@ def test_work_beside_the_lane_still_needs_a_worker(
     assert told.facts["queue"] == "q:default"
 
 
-def test_batches_that_nobody_collects_are_a_problem(
-    hf: Holdfast, clock: FakeClock, stage: Stage
-) -> None:
+def test_uncollected_batches_are_a_problem(hf: Holdfast, clock: FakeClock, stage: Stage) -> None:
     stage.plant("one", "two")
     perform_run(hf, "batch_collector", trigger=Trigger(TriggerKind.CRON))
     clock.advance(minutes=50)
@@ -100,7 +98,7 @@ def test_a_create_without_an_answer_is_the_submitters(hf: Holdfast, clock: FakeC
     assert "batch_submitter never ran" in told.seen
 
 
-def test_a_quarantined_batch_is_a_problem_until_somebody_decides(hf: Holdfast) -> None:
+def test_a_quarantined_batch_is_a_problem_until_an_operator_decides(hf: Holdfast) -> None:
     batch_id = plant_batch(hf, "quarantined", items=4)
 
     (told,) = found(hf, "quarantine")
@@ -119,7 +117,7 @@ def test_an_account_that_refuses_everything_is_a_problem(hf: Holdfast) -> None:
     assert "No attempt was counted" in told.remedy
 
 
-def test_files_that_stay_at_a_provider_are_told(hf: Holdfast, clock: FakeClock) -> None:
+def test_files_left_at_a_provider_are_reported(hf: Holdfast, clock: FakeClock) -> None:
     plant_batch(hf, "collected")
     clock.advance(hours=23)
     assert found(hf, "batch_files") == []
@@ -129,7 +127,7 @@ def test_files_that_stay_at_a_provider_are_told(hf: Holdfast, clock: FakeClock) 
     assert (told.severity, told.facts["batches"]) == (WARNING, 1)
 
 
-def test_a_model_without_a_price_is_told(hf: Holdfast, clock: FakeClock, stage: Stage) -> None:
+def test_a_model_without_a_price_is_reported(hf: Holdfast, clock: FakeClock, stage: Stage) -> None:
     resources = stage.service.resources
     unpriced = replace(resources.settings, prices=())
     stage.service = BatchService(replace(resources, settings=unpriced))
@@ -160,7 +158,7 @@ def test_list_prices_that_are_old_are_warned_about(hf: Holdfast, clock: FakeCloc
     assert len(with_budget) == 4
 
 
-def test_a_job_in_a_batch_is_no_lease_that_nobody_rescues(
+def test_a_job_in_a_batch_is_not_an_unrescued_lease(
     hf: Holdfast, clock: FakeClock, stage: Stage
 ) -> None:
     planted = stage.plant("one")
@@ -204,7 +202,7 @@ def test_jobs_that_wait_for_an_account_name_the_variable_that_is_missing(
     assert "canary" not in repr(told)
 
 
-def test_batches_whose_credential_nobody_has_are_a_problem_until_they_are_reached(
+def test_batches_without_their_credential_are_a_problem_until_it_is_restored(
     hf: Holdfast, stage: Stage
 ) -> None:
     planted = stage.plant("one", "two")

@@ -251,7 +251,7 @@ def test_a_job_type_that_no_worker_knows_says_until_when_one_may_come(
     assert found.facts["dead_letter_from"] == created_at + timedelta(hours=1)
 
 
-def test_a_job_that_came_back_unknown_is_not_told_to_be_merely_early(
+def test_a_job_of_an_unknown_type_is_not_explained_as_merely_early(
     work: Holdfast, clock: FakeClock
 ) -> None:
     job = enqueue(work)
@@ -297,7 +297,7 @@ def test_a_tenant_at_its_cap_over_all_queues_waits_for_its_own(work: Holdfast) -
     assert (found.reason, found.facts["cap"]) == (Reason.TENANT_CAP, "max_running_of_tenant")
 
 
-def test_a_queue_at_its_cap_holds_everybody(work: Holdfast) -> None:
+def test_a_queue_at_its_cap_holds_every_tenant(work: Holdfast) -> None:
     live(work)
     limit(work, max_running=2)
     enqueue(work), enqueue(work, org_id=OTHER_ORG)
@@ -356,7 +356,7 @@ def test_a_used_up_rate_says_when_the_next_may_start(work: Holdfast, clock: Fake
     assert [taken.id for taken in claim(work)] == [job.id]
 
 
-def test_a_used_up_rate_of_a_key_is_told_too(work: Holdfast) -> None:
+def test_a_used_up_rate_of_a_key_is_explained_too(work: Holdfast) -> None:
     live(work)
     work.queues.set_key("openai", KeySettings(rate=Rate(1, 60)), actor=OPERATOR)
     enqueue(work, limit_key="openai")
@@ -414,7 +414,7 @@ def test_a_running_job_says_where_since_when_and_how_often(
     assert not found.facts["is_late"]
 
 
-def test_a_lease_that_is_not_renewed_in_time_is_told(work: Holdfast, clock: FakeClock) -> None:
+def test_a_lease_that_is_not_renewed_in_time_is_explained(work: Holdfast, clock: FakeClock) -> None:
     job = enqueue(work)
     claim(work)
     clock.advance(seconds=45)
@@ -426,7 +426,7 @@ def test_a_lease_that_is_not_renewed_in_time_is_told(work: Holdfast, clock: Fake
     assert found.until == clock.now() + timedelta(seconds=15)
 
 
-def test_a_cancel_that_is_not_yet_honoured_is_told(work: Holdfast) -> None:
+def test_a_pending_cancel_is_explained(work: Holdfast) -> None:
     job = enqueue(work)
     claim(work)
     work.cancel(job.id, org_id=ORG)
@@ -547,7 +547,7 @@ def test_every_step_of_a_dead_letter_has_a_next_one(work: Holdfast, state: str, 
     assert then in found.next
 
 
-def test_a_complaint_rewrite_is_never_told_to_be_replayed(hf: Holdfast) -> None:
+def test_a_complaint_rewrite_is_never_offered_for_replay(hf: Holdfast) -> None:
     producer = Producer("rewrites.submit(…)")
     options = {"producer": producer, "replay_refusal": "it would be written twice"}
     hf.job("complaint_rewrite", **options)(lambda job, payload: None)
@@ -596,7 +596,7 @@ def test_a_failed_replay_points_at_the_item_of_its_original(work: Holdfast) -> N
     assert found.facts["letter_id"] == original.id
 
 
-def test_a_failed_job_without_a_letter_is_told_and_raises_nothing(work: Holdfast) -> None:
+def test_a_failed_job_without_a_dead_letter_is_explained_and_raises_nothing(work: Holdfast) -> None:
     job = enqueue(work)
     (claimed,) = claim(work)
     finish(work, claimed, Dead(FAULT))
@@ -613,7 +613,7 @@ def test_a_failed_job_without_a_letter_is_told_and_raises_nothing(work: Holdfast
 
 @pytest.mark.req("X-07", "X-09")
 @pytest.mark.parametrize("job_id", [NOBODY, "not-an-id", "x" * 5_000])
-def test_an_id_that_nobody_has_is_not_found(work: Holdfast, job_id: str) -> None:
+def test_an_unknown_id_is_not_found(work: Holdfast, job_id: str) -> None:
     with pytest.raises(JobNotFound) as caught:
         explain(work, job_id)
 

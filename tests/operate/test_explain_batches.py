@@ -50,7 +50,9 @@ def test_a_job_waits_for_the_submitter_also_where_workers_live(hf: Holdfast, sta
     assert "holdfast run batch_submitter" in found.next
 
 
-def test_it_is_told_when_the_submitter_comes(hf: Holdfast, stage: Stage, clock: FakeClock) -> None:
+def test_the_next_run_of_the_submitter_is_explained(
+    hf: Holdfast, stage: Stage, clock: FakeClock
+) -> None:
     job = enqueue(hf)
     sync_schedules(hf)
 

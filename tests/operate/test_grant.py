@@ -177,7 +177,7 @@ def test_only_an_admin_of_all_tenants_grants(shop: Holdfast, role: str, org_id: 
     assert granted_events(shop) == []
 
 
-def test_a_login_that_may_not_grant_is_told_what_the_owner_has_to_run(
+def test_a_login_that_may_not_grant_gets_the_sql_for_the_owner(
     shop: Holdfast, postgres: PostgresServer
 ) -> None:
     with psycopg.connect(postgres.dsn(), autocommit=True) as admin:

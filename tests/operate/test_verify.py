@@ -127,7 +127,7 @@ def test_only_some_checks_are_made_when_they_are_named(hf: Holdfast) -> None:
 # -- one moment
 
 
-def test_every_check_sees_the_same_moment_while_work_goes_on(
+def test_every_check_sees_the_same_moment_while_work_continues(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     seen: list[tuple[int, int]] = []
@@ -269,7 +269,7 @@ def test_an_operator_verifies_a_tenant_and_only_an_admin_all(hf: Holdfast) -> No
         assert (str(refused["org_id"]), refused["actor_id"]) == (under, "olga")
 
 
-def test_what_another_tenant_did_wrong_is_not_told(hf: Holdfast) -> None:
+def test_violations_of_another_tenant_are_not_shown(hf: Holdfast) -> None:
     def gossip(context: VerifyContext) -> Iterator[Violation]:
         yield Violation(OTHER_ORG, "job:1", "theirs")
         yield Violation(ORG, "job:2", "ours")

@@ -67,7 +67,7 @@ def test_a_batch_that_failed_item_by_item_is_sound(stage: Stage, open_batch: Pla
 # -- I1 to I5: what the way of a job knows of the lane
 
 
-def test_a_job_that_stands_submitted_and_was_not(hf: Holdfast, open_batch: Planted) -> None:
+def test_a_job_in_state_submitted_that_was_not_submitted(hf: Holdfast, open_batch: Planted) -> None:
     plant(
         hf,
         "DELETE FROM holdfast.job_event WHERE job_id = :id AND name = 'job.submitted'",
@@ -262,7 +262,7 @@ def test_a_unit_that_two_open_items_have(hf: Holdfast, open_batch: Planted) -> N
 # -- I29, I31, I34, I36, I37: what all rows must keep
 
 
-def test_a_batch_that_was_moved_by_somebody_who_may_not(
+def test_a_batch_that_was_moved_by_an_unauthorized_role(
     hf: Holdfast, stage: Stage, open_batch: Planted
 ) -> None:
     desk = hf.operate(actor="user:op", role="operator").batches(stage.service)

@@ -44,7 +44,7 @@ def test_deliveries_on_their_way_and_at_their_ends_are_sound(
         assert by_rule(report_of(hf, org_id=org_id)) == {}
 
 
-def test_a_recipient_who_is_told_twice_of_one_version(postgres_url: str, clock: FakeClock) -> None:
+def test_two_deliveries_of_one_version_to_a_recipient(postgres_url: str, clock: FakeClock) -> None:
     with make_holdfast(postgres_url, clock) as hf:
         plant_delivery(hf, recipient="ada", version=1)
         twin = plant_delivery(hf, recipient="ada", version=2)
@@ -117,7 +117,9 @@ def test_a_try_that_sent_something_else(hf: Holdfast) -> None:
     assert found(hf) == {"I16": ["its attempts sent different content"]}
 
 
-def test_a_try_without_an_answer_that_nobody_looks_into(hf: Holdfast, clock: FakeClock) -> None:
+def test_an_attempt_without_an_answer_that_is_not_reconciled(
+    hf: Holdfast, clock: FakeClock
+) -> None:
     plant_delivery(hf, tries=(("first", None),))
     plant_delivery(hf, tries=(("first", "throttled"),))
     clock.advance(minutes=59)
@@ -157,7 +159,7 @@ def test_what_a_policy_or_a_person_sent_again_is_flagged(hf: Holdfast) -> None:
     assert_sound(hf)
 
 
-def test_what_the_channel_gave_up_and_got_anew_is_there_once(
+def test_a_message_that_bounced_and_was_sent_again_exists_once(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     delivery = plant_delivery(hf, tries=FIRST)
@@ -208,7 +210,7 @@ def plant_review(hf: Holdfast, version: int = 1, *recipients: str) -> str:
 OF_REVIEW = "changelist:7"
 
 
-def test_a_review_that_succeeded_while_somebody_was_not_told(hf: Holdfast) -> None:
+def test_a_review_that_succeeded_without_notifying_a_recipient(hf: Holdfast) -> None:
     plant_review(hf, 1, "ada", "bob")
     plant_delivery(hf, "sent", tries=FIRST, subject=OF_REVIEW, recipient="ada")
     assert found(hf).get("I19") is None
@@ -219,7 +221,7 @@ def test_a_review_that_succeeded_while_somebody_was_not_told(hf: Holdfast) -> No
     assert found(hf)["I19"] == [says]
 
 
-def test_somebody_who_is_told_of_a_review_and_was_not_to_be(hf: Holdfast) -> None:
+def test_a_notification_to_a_person_who_is_not_a_recipient(hf: Holdfast) -> None:
     plant_review(hf, 1, "ada")
     plant_delivery(hf, subject=OF_REVIEW, recipient="eve")
 
@@ -240,9 +242,7 @@ def test_a_review_that_began_below_a_version_that_had_succeeded(
     assert found(hf)["I14"] == [says]
 
 
-def test_somebody_who_is_told_of_an_old_version_after_a_new_one(
-    hf: Holdfast, clock: FakeClock
-) -> None:
+def test_a_notification_of_an_old_version_after_a_new_one(hf: Holdfast, clock: FakeClock) -> None:
     for version in (1, 2):
         plant_review(hf, version, "ada", "bob")
     plant_delivery(hf, "sent", tries=FIRST, subject=OF_REVIEW, recipient="ada", version=2)

@@ -143,7 +143,7 @@ COPY = (
 )
 
 
-def test_a_letter_of_a_job_that_lives(hf: Holdfast, busy: Busy) -> None:
+def test_a_dead_letter_of_a_job_that_did_not_fail(hf: Holdfast, busy: Busy) -> None:
     plant(hf, COPY, id=busy.done.id, dead=busy.dead.id)
 
     ((check, lines),) = found(hf).items()
@@ -151,7 +151,7 @@ def test_a_letter_of_a_job_that_lives(hf: Holdfast, busy: Busy) -> None:
     assert "its job did not fail" in lines
 
 
-def test_a_letter_that_does_not_tell_what_failed(hf: Holdfast, busy: Busy) -> None:
+def test_a_dead_letter_without_its_failure(hf: Holdfast, busy: Busy) -> None:
     changes = {
         "error_class = 'not a class'": "its error class is missing or invalid",
         "stage = ''": "its stage is missing",
@@ -239,7 +239,7 @@ def test_a_replay_of_which_the_letter_does_not_know_the_end(hf: Holdfast, replay
     }
 
 
-def test_a_replay_that_fails_as_its_job_did_is_told_by_the_letter_alone(
+def test_a_replay_that_fails_like_its_job_has_no_dead_letter_of_its_own(
     hf: Holdfast, replay_id: str, clock: FakeClock
 ) -> None:
     hf.worker().run_once()

@@ -52,7 +52,7 @@ CANCELED = (State.DROPPED, "canceled")
 
 
 @pytest.mark.req("T-04")
-def test_a_canceled_job_sends_nothing_and_nobody_sends_it_instead(
+def test_a_canceled_job_sends_nothing_and_no_other_process_sends_it(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     channel = outbox_with(hf)
@@ -75,7 +75,7 @@ def test_a_canceled_job_sends_nothing_and_nobody_sends_it_instead(
 
 
 @pytest.mark.parametrize("is_archived", [True, False])
-def test_what_waits_for_a_far_day_is_given_up_when_its_job_is_canceled(
+def test_a_delivery_for_later_is_dropped_when_its_job_is_canceled(
     hf: Holdfast, clock: FakeClock, is_archived: bool
 ) -> None:
     channel = outbox_with(hf)
@@ -101,7 +101,7 @@ def test_what_waits_for_a_far_day_is_given_up_when_its_job_is_canceled(
     assert channel.sends == []
 
 
-def test_what_is_proven_not_taken_is_given_up(hf: Holdfast, clock: FakeClock) -> None:
+def test_a_delivery_proven_not_accepted_is_dropped(hf: Holdfast, clock: FakeClock) -> None:
     channel = outbox_with(hf)
     channel.script("rejected")
     (one,) = hf.outbox.post([letter()], org_id=ORG)
@@ -181,7 +181,7 @@ def test_what_a_canceled_job_intended_is_sent_by_no_name(hf: Holdfast, clock: Fa
     assert channel.sends == []
 
 
-def test_the_last_replay_stands_for_its_job(hf: Holdfast, clock: FakeClock) -> None:
+def test_the_last_replay_decides_for_its_job(hf: Holdfast, clock: FakeClock) -> None:
     channel = outbox_with(hf)
     job = intending(hf, is_dead=True)
     (one,) = hf.outbox.list_of_job(job)
@@ -259,7 +259,7 @@ def test_a_job_of_many_stops_between_two_pages(
     assert [one.state for one in found] == [State.SENT] * 2 + [State.DROPPED] * 2
 
 
-def test_what_no_process_has_a_channel_for_is_given_up_all_the_same(
+def test_a_delivery_without_a_channel_in_every_process_is_dropped_too(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     outbox_with(hf)

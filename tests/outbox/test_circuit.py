@@ -222,7 +222,7 @@ def test_two_workers_send_one_probe(hf: Holdfast, url: str, clock: FakeClock) ->
 
 
 @pytest.mark.both_databases
-def test_messages_that_are_under_way_when_the_first_is_refused_are_not_charged(
+def test_messages_in_flight_when_the_first_is_refused_count_no_attempt(
     url: str,
 ) -> None:
     hf = Holdfast(settings=make_holdfast(url).settings)

@@ -84,7 +84,7 @@ def live_on(url: str, clock: FakeClock, channel: ScriptedChannel) -> Holdfast:
 @pytest.mark.req("I-18")
 @pytest.mark.req("N-17")
 @pytest.mark.parametrize(("url", "point", "kind", "fault"), list(deaths()), indirect=["url"])
-def test_after_a_death_at_any_point_nobody_is_told_twice(
+def test_a_crash_at_any_point_sends_no_message_twice(
     url: str, clock: FakeClock, point: Point, kind: str, fault: str
 ) -> None:
     channel = ScriptedChannel(clock, CHANNELS[kind])
@@ -125,7 +125,7 @@ def _check_reasons(hf: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("point", [Point.AFTER_ATTEMPT, Point.AFTER_SEND, Point.BEFORE_MARK])
-def test_where_nobody_can_be_asked_a_death_around_the_send_is_held(
+def test_without_a_lookup_a_crash_around_the_send_is_held(
     url: str, clock: FakeClock, point: Point
 ) -> None:
     channel = ScriptedChannel(clock, DUMB)

@@ -130,7 +130,7 @@ def test_nothing_is_sent_an_eleventh_time(capabilities: Capabilities) -> None:
 
 
 @pytest.mark.req("R-07")
-def test_a_try_that_the_channel_itself_refused_is_not_charged() -> None:
+def test_an_attempt_that_the_channel_itself_refused_does_not_count() -> None:
     refused = ["channel_refused"] * 3
     few = Policy(max_attempts=2)
     assert ruling(tried(*refused), PLAIN, policy=few) == Send(Reason.PROVEN_NOT_TAKEN)
@@ -184,7 +184,7 @@ def test_within_the_window_the_same_token_is_sent_again(outcome: str | None) -> 
 
 
 @pytest.mark.parametrize("now", [3_541, 3_600, 100_000])
-def test_at_the_end_of_the_window_nobody_trusts_it(now: float) -> None:
+def test_the_idempotency_window_is_not_trusted_at_its_end(now: float) -> None:
     assert ruling(tried("unsure"), WINDOW, now=now) == Hold("unknown")
     asked = replace(WINDOW, lookup=Lookup.BY_OUR_TOKEN)
     assert ruling(tried("unsure"), asked, now=now) == LookupFirst()
@@ -300,7 +300,7 @@ def test_what_the_channel_took_and_gave_up_fails() -> None:
 
 
 @pytest.mark.req("N-19")
-def test_a_mark_that_the_channel_disproved_does_not_come_back() -> None:
+def test_a_mark_that_the_channel_disproved_is_not_restored() -> None:
     gone = said("not_found", 1)
     marked = replace(FRESH, notification_id="m-1")
     for tries in ([], tried("unsure"), tried(None)):

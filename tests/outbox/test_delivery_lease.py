@@ -66,7 +66,7 @@ def answering(channel: ScriptedChannel, method: str, answer: Any) -> Any:
 # -- one that is broken
 
 
-def test_a_content_that_nobody_can_read_fails_alone(hf: Holdfast) -> None:
+def test_an_unreadable_content_fails_alone(hf: Holdfast) -> None:
     channel = outbox_with(hf, DUMB)
     contents = ("NULL", "'{\"subject\"'", "'[]'", "'{\"nobody\": 1}'")
     for version, content in enumerate(contents, 1):
@@ -104,7 +104,7 @@ ANSWERS: list[tuple[Any, State]] = [
 ]
 
 
-def test_an_answer_that_nobody_can_keep_is_no_other_deliverys_trouble(hf: Holdfast) -> None:
+def test_an_unstorable_answer_affects_no_other_delivery(hf: Holdfast) -> None:
     channel = outbox_with(hf, replace(DUMB, is_per_endpoint=True))
     for version, (answer, stands) in enumerate(ANSWERS, 1):
         ann, bob = intend_two(hf, version)
@@ -123,9 +123,7 @@ LOOKS: list[tuple[Any, State]] = [
 ]
 
 
-def test_a_look_that_nobody_can_read_is_no_other_deliverys_trouble(
-    hf: Holdfast, clock: FakeClock
-) -> None:
+def test_an_unreadable_lookup_affects_no_other_delivery(hf: Holdfast, clock: FakeClock) -> None:
     channel = outbox_with(hf)
     for version, (answer, stands) in enumerate(LOOKS, 1):
         channel.script("lost_answer", "lost_answer")
@@ -170,7 +168,7 @@ def test_a_channel_that_quotes_its_message_is_not_quoted(
 # -- one that is erased meanwhile
 
 
-def test_who_is_erased_under_a_call_takes_nobodys_mark_along(
+def test_an_erasure_during_a_send_keeps_the_marks_of_others(
     hf: Holdfast, url: str, clock: FakeClock
 ) -> None:
     channel = outbox_with(hf, DUMB)

@@ -99,7 +99,7 @@ def test_a_turn_is_bounded(hf: Holdfast, clock: FakeClock) -> None:
 # -- by person
 
 
-def test_a_person_who_leaves_takes_along_all_that_they_were_told(hf: Holdfast) -> None:
+def test_a_person_who_leaves_is_erased_from_all_deliveries(hf: Holdfast) -> None:
     tell(hf, "ada")
     tell(hf, "ben")
     tell(hf, "ada", OTHER_ORG)
@@ -116,7 +116,7 @@ def test_a_person_who_leaves_takes_along_all_that_they_were_told(hf: Holdfast) -
     assert len(hf.outbox.feed.list("ada", org_id=OTHER_ORG)) == 1
 
 
-def test_the_audit_says_that_somebody_was_erased_and_not_who(hf: Holdfast) -> None:
+def test_the_audit_records_an_erasure_without_the_person(hf: Holdfast) -> None:
     plant_delivery(hf, "pending", recipient="canary-person")
 
     hf.outbox.erase("canary-person", org_id=ORG, actor="user:eve")
@@ -138,7 +138,7 @@ def test_what_a_worker_is_sending_stays_until_it_is_done(hf: Holdfast, clock: Fa
     assert (second.deliveries, second.left_over) == (1, 0)
 
 
-def test_nobody_in_particular_is_not_erased(hf: Holdfast) -> None:
+def test_an_erasure_requires_a_recipient(hf: Holdfast) -> None:
     plant_delivery(hf, "pending")
     whose: tuple[tuple[Any, str], ...] = (("", ORG), (None, ORG), ("ada", "nobody"))
 

@@ -244,7 +244,7 @@ def judge_alone(run: Run, tally: Tally) -> None:
 @pytest.mark.req("N-08", "N-10", "N-11", "N-15", "N-17", "N-19", "N-20", "N-21", "N-23")
 @pytest.mark.req("E-17", "I-18")
 @pytest.mark.parametrize("run", RUNS, ids=[run.name for run in RUNS])
-def test_nobody_is_told_twice_and_nobody_is_forgotten(
+def test_no_message_is_lost_or_duplicated(
     run: Run, run_url: str, clock: FakeClock, tmp_path: Path
 ) -> None:
     patience = IMPATIENCE if run.fault == "answer_hangs" else PATIENCE

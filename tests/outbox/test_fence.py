@@ -32,9 +32,7 @@ def stands(hf: Holdfast) -> Row:
 
 
 @pytest.mark.parametrize("statement", WRITES)
-def test_whoever_lost_a_delivery_or_names_another_tenant_changes_nothing(
-    hf: Holdfast, statement: str
-) -> None:
+def test_a_lost_delivery_or_another_tenants_cannot_be_changed(hf: Holdfast, statement: str) -> None:
     state, rows, holds, rest = WRITES[statement]
     outbox_with(hf)
     one = intend_one(hf)

@@ -228,7 +228,7 @@ def test_reading_everything_leaves_what_came_behind_the_page(told: Holdfast, fee
     assert [n.subject for n in feed.list("ada", org_id=ORG, is_unread=True)] == ["three"]
 
 
-def test_nobody_reads_in_anothers_name(told: Holdfast, feed: Feed) -> None:
+def test_a_feed_is_readable_only_in_ones_own_name(told: Holdfast, feed: Feed) -> None:
     mine = feed.list("ada", org_id=ORG)[0]
 
     assert feed.read("ben", [mine.id], org_id=ORG) == 0
@@ -256,7 +256,7 @@ def test_a_page_that_cannot_be_is_refused(feed: Feed) -> None:
 
 
 @pytest.mark.both_databases
-def test_what_somebody_was_told_never_changes(told: Holdfast) -> None:
+def test_notifications_are_immutable(told: Holdfast) -> None:
     one = "id = (SELECT id FROM holdfast.in_app_notification ORDER BY id LIMIT 1)"
     for change in ("subject = 'x'", "text = 'x'", "recipient = 'ben'", "html = 'x'", "token = 'x'"):
         with pytest.raises(RuleBroken, match="in_app_notification_never_changes"):

@@ -33,7 +33,7 @@ def count(store: Store) -> int:
 
 @pytest.mark.req("N-05")
 @pytest.mark.req("N-06")
-def test_a_recipient_is_told_of_a_version_by_one_row(hf: Holdfast) -> None:
+def test_a_version_has_one_row_per_recipient(hf: Holdfast) -> None:
     outbox_with(hf)
     first, again = intend_one(hf), intend_one(hf)
     assert (first.created, again.created, again.differs) == (True, False, False)
@@ -73,7 +73,7 @@ def test_one_call_may_name_the_same_delivery_twice(hf: Holdfast) -> None:
     assert first.id == again.id
 
 
-def test_the_first_words_stand_and_others_are_told_apart(hf: Holdfast) -> None:
+def test_the_first_content_is_kept_and_conflicts_are_reported(hf: Holdfast) -> None:
     outbox_with(hf)
     heard: list[Event] = []
     hf.events.subscribe(heard.append)
@@ -90,7 +90,7 @@ def test_the_first_words_stand_and_others_are_told_apart(hf: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_what_is_intended_lives_and_dies_with_the_callers_transaction(
+def test_a_message_is_committed_and_rolled_back_with_the_callers_transaction(
     hf: Holdfast, url: str, commits: bool
 ) -> None:
     outbox_with(hf)
@@ -146,7 +146,7 @@ def test_two_who_intend_the_same_at_once_get_one_row(url: str) -> None:
         app.close()
 
 
-def test_inside_a_job_it_is_told_on_the_jobs_behalf(hf: Holdfast) -> None:
+def test_inside_a_job_a_message_is_sent_on_the_jobs_behalf(hf: Holdfast) -> None:
     outbox_with(hf)
     refused = []
 

@@ -175,7 +175,7 @@ def test_two_processes_that_notify_at_once_make_one_job(url: str, clock: FakeClo
         assert (count(one.store, "job"), count(one.store, "delivery")) == (1, 1)
 
 
-def test_the_text_of_the_first_call_stands(hf: Holdfast, told: list[Event]) -> None:
+def test_the_text_of_the_first_call_is_kept(hf: Holdfast, told: list[Event]) -> None:
     made(hf)
     second = made(hf, address="elsewhere")
 
@@ -206,7 +206,7 @@ def test_a_notification_for_later_waits_on_maintenance_and_goes_out_when_it_is_d
 
 
 @pytest.mark.req("I-09")
-def test_the_bucket_of_what_is_told_later_is_the_minute_of_its_time(
+def test_the_bucket_of_a_later_notification_is_the_minute_of_its_time(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     due = (clock.now() + timedelta(days=1)).replace(second=10, microsecond=0)
@@ -250,7 +250,7 @@ def test_a_wrong_request_is_the_callers_and_nothing_is_written(
         assert (count(hf.store, "job"), count(hf.store, "delivery")) == (0, 0)
 
 
-def test_a_template_that_nobody_declared_is_not_found(hf: Holdfast) -> None:
+def test_an_undeclared_template_is_not_found(hf: Holdfast) -> None:
     with pytest.raises(UnknownTemplate, match=r"hf\.outbox\.template"):
         notify(hf, template="no.such")
 
@@ -295,7 +295,7 @@ def test_a_write_commits_although_its_notification_is_refused(
 
 
 @pytest.mark.req("Q-02")
-def test_a_notification_is_part_of_the_write_that_it_tells_about(hf: Holdfast, url: str) -> None:
+def test_a_notification_is_part_of_the_write_that_it_is_about(hf: Holdfast, url: str) -> None:
     with suppress(ZeroDivisionError), opened(url) as (connection, execute):
         execute(CHANGE)
         assert notify(hf, conn=connection) is not None

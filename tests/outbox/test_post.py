@@ -85,7 +85,7 @@ def test_where_the_queue_is_full_nothing_is_intended_either(
 
 
 @pytest.mark.parametrize("option", ["scheduled_for", "not_before_at"])
-def test_what_is_posted_for_later_is_sent_by_nobody_before_its_time(
+def test_a_message_posted_for_later_is_not_sent_before_its_time(
     hf: Holdfast, clock: FakeClock, option: str
 ) -> None:
     channel = outbox_with(hf)

@@ -155,7 +155,7 @@ def test_what_is_sent_while_a_reconciler_looks_is_not_taken_for_a_mark_without_p
 @pytest.mark.parametrize(
     "capabilities", [DUMB, Capabilities(lookup=Lookup.FUZZY)], ids=["mute", "fuzzy"]
 )
-def test_a_mark_that_nobody_can_prove_is_told_once_and_nothing_is_sent(
+def test_an_unprovable_mark_is_reported_once_and_nothing_is_sent(
     hf: Holdfast, clock: FakeClock, capabilities: Capabilities
 ) -> None:
     channel = outbox_with(hf, capabilities)
@@ -186,7 +186,7 @@ def test_a_mark_is_asked_about_again_while_the_channel_is_silent(
     assert state_of(hf, one).state is State.PENDING
 
 
-def test_what_nobody_came_for_is_sent_by_the_run(hf: Holdfast, clock: FakeClock) -> None:
+def test_an_abandoned_delivery_is_sent_by_the_run(hf: Holdfast, clock: FakeClock) -> None:
     channel = outbox_with(hf)
     one = intend_one(hf)
     report = hf.runs.trigger("outbox_reconciler", actor="user:ann", role="admin", reason="test")
@@ -219,9 +219,7 @@ def test_what_a_job_intended_is_come_for_when_the_job_is_through(
     assert channel.accepted.total() == (1 if is_through else 0)
 
 
-def test_what_a_job_began_to_deliver_goes_on_when_the_job_is_dead(
-    hf: Holdfast, clock: FakeClock
-) -> None:
+def test_a_started_delivery_continues_when_its_job_is_dead(hf: Holdfast, clock: FakeClock) -> None:
     channel = outbox_with(hf)
 
     @hf.job("order.ship", max_attempts=1)

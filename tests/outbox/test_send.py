@@ -247,7 +247,7 @@ def test_a_channel_with_a_window_gets_it_again_within_it_and_never_after(
         (OnUnknown.RESEND, Stands.SENT, DeliveryTrouble.MAYBE_TWICE, 2),
     ],
 )
-def test_where_nobody_can_be_asked_the_owners_word_decides_and_somebody_is_told(
+def test_without_a_lookup_the_setting_on_unknown_decides_and_an_alert_is_sent(
     hf: Holdfast,
     clock: FakeClock,
     on_unknown: OnUnknown,
@@ -267,7 +267,7 @@ def test_where_nobody_can_be_asked_the_owners_word_decides_and_somebody_is_told(
 
 
 @pytest.mark.req("N-10")
-def test_what_somebody_marked_in_the_meantime_is_not_sent(
+def test_a_delivery_marked_in_the_meantime_is_not_sent(
     hf: Holdfast, url: str, clock: FakeClock
 ) -> None:
     channel = outbox_with(hf)
@@ -363,7 +363,7 @@ def test_an_answer_that_comes_after_the_lease_is_kept_and_marks_it_later(
     other.close()
 
 
-def test_whoever_lost_the_lease_before_its_try_sends_nothing(
+def test_a_lease_lost_before_the_attempt_sends_nothing(
     hf: Holdfast, url: str, clock: FakeClock
 ) -> None:
     channel = outbox_with(hf)
@@ -392,7 +392,7 @@ def test_whoever_lost_the_lease_before_its_try_sends_nothing(
     other.close()
 
 
-def test_whoever_lost_the_lease_to_a_worker_that_has_not_sent_yet_sends_nothing(
+def test_a_lease_lost_to_a_worker_that_has_not_sent_yet_sends_nothing(
     hf: Holdfast,
 ) -> None:
     """The delivery is still pending and untried: only the fence tells that it was taken."""
@@ -414,7 +414,7 @@ def test_whoever_lost_the_lease_to_a_worker_that_has_not_sent_yet_sends_nothing(
     assert (channel.sends, attempts_of(hf, one)) == ([], [])
 
 
-def test_whoever_lost_the_lease_marks_nothing(hf: Holdfast, url: str, clock: FakeClock) -> None:
+def test_a_lost_lease_marks_nothing(hf: Holdfast, url: str, clock: FakeClock) -> None:
     channel = outbox_with(hf, Capabilities(lookup=Lookup.BY_OUR_TOKEN))
     other = make_holdfast(url, clock)
     other.outbox.use(channel)
@@ -453,7 +453,7 @@ def test_a_channel_that_is_not_configured_here_keeps_it_waiting(
     assert deliver(hf, one).state is Stands.SENT
 
 
-def test_a_channel_without_its_credential_here_is_told_from_one_that_nobody_declared(
+def test_a_channel_without_its_credential_is_distinguished_from_an_undeclared_one(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     team = ChannelSettings(kind="slack", credential_env="TEAM_TOKEN")
@@ -472,9 +472,7 @@ def test_a_channel_without_its_credential_here_is_told_from_one_that_nobody_decl
     assert [one for one in heard if one] == ["cannot_be_opened", "not_configured"]
 
 
-def test_the_job_of_a_delivery_comes_back_until_it_is_through(
-    hf: Holdfast, clock: FakeClock
-) -> None:
+def test_the_job_of_a_delivery_is_repeated_until_it_is_done(hf: Holdfast, clock: FakeClock) -> None:
     channel = outbox_with(hf)
     channel.script("rejected", "lost_answer")
     (one,) = hf.outbox.post([letter()], org_id=ORG)
@@ -488,7 +486,7 @@ def test_the_job_of_a_delivery_comes_back_until_it_is_through(
 
 
 @pytest.mark.parametrize("is_required", [True, False])
-def test_the_job_fails_where_somebody_who_must_be_told_cannot_be(
+def test_the_job_fails_if_a_required_recipient_cannot_be_reached(
     hf: Holdfast, is_required: bool
 ) -> None:
     channel = outbox_with(hf)
@@ -516,7 +514,7 @@ class SteppingClock(SystemClock):
 
 
 @pytest.mark.both_databases
-def test_a_lease_lives_as_long_as_the_call_that_needs_it(url: str) -> None:
+def test_a_lease_lasts_as_long_as_the_call_that_needs_it(url: str) -> None:
     clock = SteppingClock()
     hf, other = (Holdfast(settings=Settings(db=url), clock=clock) for _ in range(2))
     channel = outbox_with(hf)

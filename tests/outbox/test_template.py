@@ -31,7 +31,7 @@ def html_of(html: str, **data: Any) -> str:
 # -- what it says
 
 
-def test_a_value_stands_where_its_name_stood() -> None:
+def test_a_value_replaces_its_name() -> None:
     content = render(
         make("{{ person.name }} owes {{ amount }}.", subject="For {{person.name}}"),
         {"person": {"name": "Ada"}, "amount": 12},
@@ -251,7 +251,7 @@ def test_a_name_is_plain(name: str) -> None:
         Template.read(name, subject="x", text="x")
 
 
-def test_a_name_stands_for_one_template() -> None:
+def test_a_name_identifies_one_template() -> None:
     known = Templates()
     known.add(make("one"))
     known.add(make("one"))

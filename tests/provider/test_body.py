@@ -304,7 +304,7 @@ def test_a_schema_is_said_in_geminis_own_dialect() -> None:
         {"anyOf": [{"type": "string"}], "oneOf": [{"type": "string"}]},
     ],
 )
-def test_a_schema_that_gemini_cannot_be_told_is_refused(schema: dict[str, Any]) -> None:
+def test_a_schema_that_gemini_does_not_support_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(SchemaInvalid):
         openapi(schema)
     with pytest.raises(SchemaInvalid):

@@ -296,7 +296,7 @@ def made(kind: str, number: int, at: datetime, key: str | None = KEY) -> dict[st
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_scan_goes_on_to_what_is_older_than_asked_for_whatever_the_listing_says(
+def test_a_scan_continues_past_the_requested_time_in_every_order_of_the_listing(
     kind: str,
 ) -> None:
     late, early = SINCE + timedelta(hours=1), SINCE - timedelta(hours=1)

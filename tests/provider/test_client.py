@@ -22,7 +22,7 @@ def open_client(server: PlainServer, **options: object) -> Client:
     return Client(guard, QUICK, **options)  # type: ignore[arg-type]
 
 
-def test_an_answer_comes_back_whatever_its_status_with_the_wait_it_asks_for() -> None:
+def test_an_answer_of_every_status_is_returned_with_its_retry_delay() -> None:
     with plain_server(say(503, b"busy", "Retry-After: 7", "X-Thing: a")) as server:
         answer = open_client(server).send("GET", "/v1/x?y=1", {"authorization": "Bearer k"})
 
@@ -65,7 +65,7 @@ def test_a_call_without_a_whole_answer_is_unsure_and_is_made_once(
     assert len(server.requests) == 1
 
 
-def test_a_call_that_finds_nobody_was_not_sent() -> None:
+def test_a_refused_connection_was_not_sent() -> None:
     with plain_server(say(200, b"")) as server:
         pass
 
@@ -127,7 +127,7 @@ def test_a_body_that_drips_is_left_when_its_time_is_over() -> None:
                 list(answer.pieces)
 
 
-def test_a_body_is_sent_in_pieces_under_the_length_that_was_told() -> None:
+def test_a_body_is_sent_in_pieces_with_the_declared_length() -> None:
     def pieces() -> Iterator[bytes]:
         yield b"one\n"
         yield b"two\n"

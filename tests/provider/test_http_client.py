@@ -285,7 +285,7 @@ def test_a_server_without_a_credential_is_asked_without_one() -> None:
     assert b"authorization" not in server.requests[0].lower()
 
 
-def test_paths_stand_under_the_base_url_or_at_its_origin() -> None:
+def test_paths_are_below_the_base_url_or_at_its_origin() -> None:
     with plain_server(said(200, {})) as server:
         client = client_to(server, path="/openai/v1/")
         client.request("GET", "files", query={"after": "a&b"})

@@ -407,7 +407,7 @@ def test_a_line_under_no_name_is_no_line(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_answers_are_told_apart_by_what_they_say_and_not_by_how_it_is_written(
+def test_two_answers_are_compared_by_content_and_not_by_spelling(
     kind: str,
 ) -> None:
     adapter = ADAPTERS[kind]
@@ -439,7 +439,7 @@ def test_any_text_comes_through_as_it_is_raw_or_escaped(kind: str, text: str) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("usage", [None, {}, "no", {"input_tokens": -1, "output_tokens": 3}])
-def test_a_count_that_nobody_gave_is_unknown_and_not_zero(kind: str, usage: object) -> None:
+def test_a_missing_count_is_unknown_and_not_zero(kind: str, usage: object) -> None:
     name = "usageMetadata" if kind == G else "usage"
     bodies = {R: RESPONSES_BODY, C: CHAT_BODY, M: CHAT_BODY, G: GENERATED, A: MESSAGE}
     body = bodies.get(kind.replace("azure", "openai"))

@@ -210,7 +210,7 @@ def test_a_batch_that_ended_badly_still_has_the_files_it_was_paid_for(status: st
     assert openai.provider_batch_of(document).result_files == ("file-o", "file-e")
 
 
-def test_a_failed_batch_tells_which_lines_are_why() -> None:
+def test_a_failed_batch_names_the_lines_at_fault() -> None:
     errors = [
         {"code": "invalid_json_line", "line": 7, "message": "somebody's text"},
         {"code": "invalid_json_line", "line": 2},
@@ -251,7 +251,7 @@ def test_a_batch_that_failed_as_a_whole_blames_no_item(code: str | None, kind: F
     assert "canary" not in repr(seen)
 
 
-def test_the_usage_of_a_whole_batch_is_read_where_it_is_told() -> None:
+def test_the_usage_of_a_whole_batch_is_read_from_its_place() -> None:
     usage = {
         "input_tokens": 10,
         "input_tokens_details": {"cached_tokens": 4},

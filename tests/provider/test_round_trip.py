@@ -78,7 +78,7 @@ def read_all(
     return found
 
 
-def test_a_batch_goes_there_and_comes_back(
+def test_a_batch_is_submitted_and_collected(
     sim: Simulator, adapter: HttpAdapter, client: HttpProviderClient
 ) -> None:
     texts = [f"canary-{number}\u2028\x85 ünï" for number in range(5)]

@@ -60,7 +60,7 @@ def test_the_argument_beats_the_environment_beats_the_file_beats_the_default(fil
     )  # fmt: skip
 
 
-def test_every_value_tells_where_it_comes_from(file: Path) -> None:
+def test_every_value_names_its_source(file: Path) -> None:
     file.write_text(
         'claim_limit = 7\n\n[queues."q:reports"]  # slow\nmax_running = 3\n\n'
         "[retention]\nkeep_days = 40\n"
@@ -298,7 +298,7 @@ def test_a_file_may_write_a_cron_in_every_way_that_code_may(file: Path, cron: st
     assert (settings.schedules["s"].cron, str(settings.runs["r"].schedule)) == (cron, cron)
 
 
-def test_everything_that_is_wrong_is_told_at_once(file: Path) -> None:
+def test_all_problems_are_reported_at_once(file: Path) -> None:
     said = refusal(
         file, "claim_limit = 0\n[retention]\nkeep_days = 1\n", HOLDFAST_POLL_SECONDS="soon"
     )
@@ -328,7 +328,7 @@ def test_a_secret_is_not_repeated_when_it_cannot_be_used(file: Path, name: str) 
     assert "hunter2" not in said
 
 
-def test_a_variable_nobody_knows_is_told_and_not_taken(file: Path) -> None:
+def test_an_unknown_variable_is_reported_and_ignored(file: Path) -> None:
     file.write_text("")
 
     loaded = load(env={"HOLDFAST_CLAIM_LIMT": "7", "HOLDFAST_PORT": "tcp://x"}, file=file)
@@ -397,7 +397,7 @@ def test_a_queue_that_is_built_in_keeps_what_the_file_does_not_set(file: Path) -
 
 @pytest.mark.req("K-01")
 @pytest.mark.req("B-08")
-def test_the_example_is_the_profile_when_nobody_names_one() -> None:
+def test_the_default_profile_is_example() -> None:
     settings = Settings(runs={"nightly": RunSettings(queues=("q:exports",))})
 
     assert dataclasses.asdict(settings.run_of("nightly")) == {
@@ -438,7 +438,7 @@ def test_the_profiles_are_shipped(
 
 
 @pytest.mark.req("K-06")
-def test_the_batch_functions_keep_their_own_cadence_unless_told_otherwise() -> None:
+def test_the_batch_functions_keep_their_own_cadence_by_default() -> None:
     queues = ("q:default",)
     settings = Settings(
         profile="prod",
@@ -493,7 +493,7 @@ def test_a_run_overrides_its_profile_and_a_profile_the_built_in_one(file: Path) 
     assert (big.max_jobs_per_run, big.claim_timeout_seconds) == (500, 3600)
 
 
-def test_a_run_nobody_declared_is_not_found() -> None:
+def test_an_undeclared_run_is_not_found() -> None:
     with pytest.raises(UnknownRun, match=r"Declared: nightly.*\[runs.nigtly\]"):
         Settings(runs={"nightly": RunSettings(queues=("q:a",))}).run_of("nigtly")
 

@@ -60,7 +60,7 @@ def test_what_cannot_hold_is_refused_when_it_is_read(given: dict[str, Any], says
         ReviewSettings(**given)
 
 
-def test_a_provider_that_nobody_declares_is_refused() -> None:
+def test_an_undeclared_provider_is_refused() -> None:
     critic = ReviewSettings(provider="nobody", adapter_kind="openai_chat", model="m")
 
     with pytest.raises(ConfigError, match="'nobody' is not declared"):

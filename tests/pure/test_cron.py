@@ -391,7 +391,7 @@ def test_an_interval_out_of_range_is_refused(text: str) -> None:
     anchor=st.none() | st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1)),  # noqa: DTZ001
     at=st.datetimes(datetime(2015, 1, 1), datetime(2035, 1, 1)),  # noqa: DTZ001
 )
-def test_an_interval_counts_from_its_anchor_whoever_counts(
+def test_an_interval_counts_from_its_anchor_in_every_process(
     every_ms: int, anchor: datetime | None, at: datetime
 ) -> None:
     starts_at = None if anchor is None else anchor.replace(tzinfo=UTC)

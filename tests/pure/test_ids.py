@@ -47,7 +47,7 @@ def test_ids_stay_in_order_when_the_clock_goes_back() -> None:
     assert before + after == sorted(before + after)
 
 
-def test_a_counter_that_is_full_goes_on_in_the_next_millisecond() -> None:
+def test_a_full_counter_continues_in_the_next_millisecond() -> None:
     class Full(random.Random):
         def getrandbits(self, bits: int) -> int:
             return (1 << bits) - 1

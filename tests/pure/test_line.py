@@ -46,7 +46,7 @@ def test_an_empty_line_says_so() -> None:
 
 
 @given(st.lists(st.one_of(st.sampled_from("abcde"), st.none()), max_size=200))
-def test_whatever_is_put_comes_out_once_and_nobody_waits_for_two_of_another(
+def test_every_item_is_taken_once_and_waits_for_at_most_one_of_another(
     steps: list[str | None],
 ) -> None:
     """A step puts one of a tenant, or pops one."""

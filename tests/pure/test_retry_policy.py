@@ -87,7 +87,7 @@ def test_a_key_lasts_as_long_as_its_category_says(name: str, days: int) -> None:
 
 
 @pytest.mark.req("S-03")
-def test_a_stage_has_five_attempts_unless_told_otherwise() -> None:
+def test_a_stage_has_five_attempts_by_default() -> None:
     assert STAGE_ATTEMPTS == 5
 
 
@@ -117,7 +117,7 @@ def test_full_jitter_uses_the_whole_span_from_zero() -> None:
 
 
 @pytest.mark.req("R-24")
-def test_each_delay_is_drawn_anew() -> None:
+def test_each_delay_is_drawn_again() -> None:
     rng = random.Random(1)
 
     assert len({CRITIC.delay(3, rng) for _ in range(50)}) == 50

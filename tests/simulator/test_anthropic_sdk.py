@@ -290,7 +290,7 @@ def test_refusals_have_the_provider_s_envelope(
     assert bool(sim.state.batches) == (fault == "accept_then_500")
 
 
-def test_only_a_detail_tells_a_spend_limit_from_a_rate(
+def test_only_a_detail_distinguishes_a_spend_limit_from_a_rate_limit(
     sim: Simulator, client: anthropic.Anthropic
 ) -> None:
     sim.faults.add("quota_exhausted")

@@ -387,7 +387,7 @@ def test_a_cancel_can_come_too_late(sim: Simulator, plain: Plain) -> None:
     assert len(plain.lines(done)) == 3
 
 
-def test_a_status_can_be_one_that_nobody_knows(sim: Simulator, plain: Plain) -> None:
+def test_a_status_can_be_unknown(sim: Simulator, plain: Plain) -> None:
     sim.faults.add("unknown_status", status="paused_for_review")
     batch = plain.batch()
 
@@ -486,7 +486,7 @@ def test_an_item_can_have_two_lines(
     assert sim.ledger.double_paid() == {}
 
 
-def test_a_line_can_be_of_an_item_that_nobody_sent(sim: Simulator, plain: Plain) -> None:
+def test_a_line_can_belong_to_an_unknown_item(sim: Simulator, plain: Plain) -> None:
     sim.faults.add("unknown_custom_id", custom_id="stranger")
     lines = plain.lines(plain.end(plain.batch()))
 
@@ -681,7 +681,7 @@ def test_a_rule_waits_for_its_turn_and_ends_after_it(sim: Simulator, plain: Plai
     assert [plain.get("/batches").status_code for _ in range(5)] == [200, 500, 500, 200, 200]
 
 
-def test_a_rule_can_be_for_ever_and_be_taken_back(sim: Simulator, plain: Plain) -> None:
+def test_a_rule_can_be_permanent_and_be_removed(sim: Simulator, plain: Plain) -> None:
     rule = sim.faults.add("list_500", times=None)
     assert {plain.get("/batches").status_code for _ in range(4)} == {500}
     sim.faults.remove(rule)

@@ -142,7 +142,7 @@ def test_a_large_file_comes_in_several_pieces(sim: Simulator, client: genai.Clie
     assert file.blob.read() == content
 
 
-def test_an_upload_goes_on_where_it_was_interrupted(sim: Simulator) -> None:
+def test_an_interrupted_upload_continues(sim: Simulator) -> None:
     start = {
         "x-goog-api-key": "any",
         "x-goog-upload-protocol": "resumable",
@@ -456,7 +456,7 @@ def details(client: genai.Client) -> dict[str, dict[str, Any]]:
     return {detail["@type"].rpartition(".")[2]: detail for detail in found}
 
 
-def test_the_details_tell_a_rate_from_a_quota_and_from_a_bad_key(
+def test_the_details_distinguish_a_rate_a_quota_and_a_bad_key(
     sim: Simulator, client: genai.Client
 ) -> None:
     sim.faults.add("rate_limited", op="call", seconds=46)

@@ -138,7 +138,7 @@ def test_a_repeat_after_the_window_is_taken_again(
 
 
 @pytest.mark.parametrize("provider", ALL)
-def test_whoever_is_throttled_knows_that_nothing_was_taken(
+def test_a_throttled_sender_knows_that_nothing_was_accepted(
     sim: Simulator, client: Client, provider: str
 ) -> None:
     sim.faults.add("throttled", provider=provider)
@@ -149,7 +149,7 @@ def test_whoever_is_throttled_knows_that_nothing_was_taken(
 
 
 @pytest.mark.parametrize("value", ["0", "3600", "Mon, 05 Jan 2026 10:00:00 GMT", "soon"])
-def test_the_time_to_wait_is_told_as_it_is_given(
+def test_the_retry_delay_is_reported_as_configured(
     sim: Simulator, client: Client, value: str
 ) -> None:
     sim.faults.add("throttled", retry_after=value)
@@ -301,7 +301,7 @@ def test_a_question_may_find_two(sim: Simulator, client: Client, provider: str) 
     assert found_of(client, provider, taken.id) == [taken.id]
 
 
-def test_a_question_may_find_what_went_to_somebody_else(sim: Simulator, client: Client) -> None:
+def test_a_lookup_may_find_a_message_of_another_sender(sim: Simulator, client: Client) -> None:
     sim.faults.add("another_recipient", times=2)
     client.postmark()
     message_id = client.resend().json()["id"]
@@ -311,7 +311,7 @@ def test_a_question_may_find_what_went_to_somebody_else(sim: Simulator, client: 
     assert client.postmark_find().json()["Messages"][0]["Recipients"] == [ADA]
 
 
-def test_what_was_taken_may_be_given_up(sim: Simulator, client: Client) -> None:
+def test_an_accepted_message_may_bounce(sim: Simulator, client: Client) -> None:
     sim.faults.add("given_up", times=3)
     resent = client.resend().json()["id"]
     posted = client.postmark().json()["MessageID"]

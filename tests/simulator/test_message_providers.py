@@ -125,7 +125,7 @@ def test_postmark_knows_no_token_again(sim: Simulator, client: Client) -> None:
     assert client.postmark_find().json()["TotalCount"] == 2
 
 
-def test_postmark_tells_the_details_of_a_mail(client: Client) -> None:
+def test_postmark_returns_the_details_of_a_mail(client: Client) -> None:
     message_id = client.postmark().json()["MessageID"]
     shown = client.get("postmark", f"/messages/outbound/{message_id}/details")
     unknown = client.get("postmark", "/messages/outbound/nobody/details")
@@ -197,7 +197,7 @@ def test_resend_takes_a_token_once_and_answers_the_same(sim: Simulator, client: 
     assert taken.repeats[0].body_hash == taken.letter.body_hash
 
 
-def test_resend_takes_a_token_anew_after_a_day(sim: Simulator, client: Client) -> None:
+def test_resend_accepts_a_token_again_after_a_day(sim: Simulator, client: Client) -> None:
     client.resend()
     sim.clock.advance(hours=23, minutes=59)
     client.resend()
@@ -366,7 +366,7 @@ def test_a_receiver_with_a_secret_takes_only_what_is_signed(sim: Simulator, clie
 
 
 @pytest.mark.parametrize("provider", ["postmark", "resend", "slack"])
-def test_nobody_sends_without_a_key(sim: Simulator, provider: str) -> None:
+def test_sending_requires_a_key(sim: Simulator, provider: str) -> None:
     with open_client(sim, "") as stranger:
         answer = getattr(stranger, provider)()
 
@@ -390,7 +390,7 @@ def test_a_message_without_a_token_is_known_by_its_text(sim: Simulator, client: 
     assert [len(several) for several in sim.messages.accepted_twice().values()] == [2]
 
 
-def test_the_control_plane_shows_what_was_taken_without_anybodys_words(
+def test_the_control_plane_shows_accepted_messages_without_texts(
     sim: Simulator, client: Client
 ) -> None:
     for _ in range(2):
@@ -419,7 +419,7 @@ def test_the_command_line_prints_every_fault_of_messages() -> None:
     assert [name for name in MESSAGE_SCRIPTS if name not in done.output] == []
 
 
-def test_a_mail_port_that_is_taken_is_told() -> None:
+def test_a_mail_port_in_use_is_reported() -> None:
     with Simulator() as other:
         taken = CliRunner().invoke(simulator, ["--port", "0", "--smtp-port", str(other.smtp.port)])
 

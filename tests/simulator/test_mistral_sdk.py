@@ -174,7 +174,7 @@ def test_failed_requests_have_a_file_of_their_own_and_two_shapes() -> None:
     assert failed["down"]["error"]["type"] == "internal_server_error"
 
 
-def test_text_stands_in_the_results_as_it_is() -> None:
+def test_text_is_returned_unchanged_in_the_results() -> None:
     text = "line\u2028line\u0085Ende \u00fc"
     with Simulator(responder=lambda _: text) as sim, connect(sim) as client:
         job_id = create(client, lines("a", "b"))

@@ -17,7 +17,7 @@ from holdfast_simulator.command import simulator
 RUN = "from holdfast_simulator.command import simulator; simulator(prog_name='simulator')"
 
 
-def test_it_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
+def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def answer(ask):\n    return 'from ' + ask.model\n")
     options = ["--port", "0", "--responder", "mine:answer", "--fault", "list_500,times=1"]
     process = subprocess.Popen(

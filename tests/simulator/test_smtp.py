@@ -44,7 +44,7 @@ def trust(sim: Simulator) -> ssl.SSLContext:
     return context
 
 
-def test_a_mail_is_taken_and_told_of_as_it_was_sent(sim: Simulator) -> None:
+def test_a_mail_is_accepted_and_listed_as_it_was_sent(sim: Simulator) -> None:
     with client(sim) as smtp:
         refused = smtp.send_message(mail(text="Hello\n.\n.dots\n"))
     (taken,) = sim.messages.accepted
@@ -92,7 +92,7 @@ def test_a_connection_takes_one_mail_after_another(sim: Simulator) -> None:
 # -- TLS and passwords
 
 
-def test_a_client_that_trusts_the_certificate_goes_on_encrypted(sim: Simulator) -> None:
+def test_a_client_that_trusts_the_certificate_continues_encrypted(sim: Simulator) -> None:
     sim.smtp.users["ada"] = "secret"
     with client(sim) as smtp:
         smtp.starttls(context=trust(sim))
@@ -245,7 +245,7 @@ def test_a_bare_line_feed_does_not_end_a_mail(sim: Simulator, end: str) -> None:
     assert "MAIL FROM" in taken.letter.text
 
 
-def test_what_is_too_large_is_refused_and_the_connection_goes_on(sim: Simulator) -> None:
+def test_a_mail_that_is_too_large_is_refused_and_the_connection_continues(sim: Simulator) -> None:
     with client(sim) as smtp:
         with pytest.raises(smtplib.SMTPDataError) as refused:
             smtp.sendmail(SENDER, [ADA], b"Subject: x\r\n\r\n" + LINE * 10_600)

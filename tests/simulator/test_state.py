@@ -60,9 +60,7 @@ def test_a_long_leap_of_the_clock_passes_every_stage(plain: Plain) -> None:
     assert done["completed_at"] - done["created_at"] == 70
 
 
-def test_work_is_billed_when_its_time_comes_though_nobody_asks(
-    sim: Simulator, plain: Plain
-) -> None:
+def test_work_is_billed_at_its_time_without_a_request(sim: Simulator, plain: Plain) -> None:
     plain.batch()
     assert sim.ledger.charges == []
     sim.clock.advance(minutes=5)
@@ -289,7 +287,7 @@ def test_a_unit_that_is_executed_twice_was_paid_twice(sim: Simulator, plain: Pla
     ]
 
 
-def test_who_is_paid_for_once_can_be_told() -> None:
+def test_items_that_were_paid_once_are_listed() -> None:
     with Simulator(unit_of=lambda ask: ask.text) as sim, Plain(sim) as plain:
         plain.batch(chat_line("a", "same") + chat_line("b", "same"))
         sim.clock.advance(minutes=5)

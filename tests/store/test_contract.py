@@ -223,9 +223,7 @@ def test_what_an_enqueue_wrote_never_changes(store: Store, column: str) -> None:
 
 @pytest.mark.req("P-05")
 @pytest.mark.parametrize("value", ["batch_2", None])
-def test_the_first_provider_batch_of_a_job_is_kept_for_ever(
-    store: Store, value: str | None
-) -> None:
+def test_the_first_provider_batch_of_a_job_is_immutable(store: Store, value: str | None) -> None:
     submitted = job_in(store, State.BATCH_SUBMITTED)
     returned = job_in(store, State.BATCH_SUBMITTED)
     move(store, returned, State.BATCH_SUBMITTED, State.QUEUED)
@@ -279,7 +277,7 @@ def test_nothing_but_a_claim_changes_the_lease_token(store: Store, change: str) 
 
 
 @pytest.mark.parametrize("count", [3, 5, 0])
-def test_attempts_are_charged_one_at_a_time(store: Store, count: int) -> None:
+def test_attempts_are_counted_one_at_a_time(store: Store, count: int) -> None:
     job_id = job_in(store, State.PROCESSING)
     update(store, job_id, attempt_count=1)
 
@@ -324,7 +322,7 @@ def test_a_processing_job_has_its_whole_lease_and_no_other_job_has_any(
 
 @pytest.mark.req("J-31", "E-04")
 @pytest.mark.parametrize("state", list(State))
-def test_a_result_stands_in_completed_jobs_only(store: Store, state: State) -> None:
+def test_only_completed_jobs_have_a_result(store: Store, state: State) -> None:
     job_id = job_in(store, State.PROCESSING)
     result = None if state is State.COMPLETED else '{"rows": 1}'
 
@@ -382,7 +380,7 @@ def test_the_audit_outlives_its_job(store: Store) -> None:
 
 
 @pytest.mark.req("A-07", "A-09")
-def test_every_job_has_its_first_event_whoever_wrote_the_row(store: Store) -> None:
+def test_every_job_has_its_first_event_for_every_writer(store: Store) -> None:
     job_id = insert(store, project_id=PROJECT, actor_type="user", actor_id="42")
 
     (event,) = look(

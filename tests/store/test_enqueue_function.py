@@ -246,7 +246,7 @@ def test_a_category_that_an_application_declared_is_known_once_it_is_written(
     assert (job.queue, job.max_attempts) == ("q:notifications", 2)
 
 
-def test_a_queue_that_nobody_registered_is_refused_with_its_name(
+def test_an_unregistered_queue_is_refused_with_its_name(
     sql: psycopg.Connection[Any],
 ) -> None:
     with pytest.raises(pg.InvalidParameterValue, match="queue q:nowhere is not registered"):

@@ -181,7 +181,7 @@ def test_a_tenant_finds_no_other_way_to_write_a_job_or_its_audit(
     assert all_jobs(shop) == before
 
 
-def test_nobody_but_our_roles_may_call_a_function(shop: Holdfast) -> None:
+def test_only_our_roles_may_call_a_function(shop: Holdfast) -> None:
     open_to_all = look(
         shop.store,
         "SELECT made.proname AS name FROM pg_catalog.pg_proc AS made,"

@@ -392,7 +392,7 @@ def test_the_calls_of_the_job_join_the_block(shop: Holdfast) -> None:
     assert '"done": 1' in stage["progress"]
 
 
-def test_what_a_failed_block_told_is_undone_with_it(shop: Holdfast) -> None:
+def test_progress_of_a_failed_block_is_undone_with_it(shop: Holdfast) -> None:
     def handler(job: Context) -> None:
         with job.transaction():
             job.checkpoint({"page": 7})

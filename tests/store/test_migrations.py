@@ -103,7 +103,7 @@ def test_two_that_migrate_at_once_migrate_once(empty_url: str) -> None:
     assert max(applied, key=len)
 
 
-def test_an_empty_postgresql_is_not_touched_until_somebody_migrates(
+def test_an_empty_postgresql_is_not_touched_before_migrate(
     empty_postgres_url: str,
 ) -> None:
     with pytest.raises(SchemaMismatch, match=r"No Holdfast schema in .* Run 'holdfast migrate'"):

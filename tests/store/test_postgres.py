@@ -208,7 +208,7 @@ def test_a_stage_whose_commit_is_lost_is_finished_once(wired: tuple[Holdfast, Wi
     assert hf.get(job.id, org_id=ORG).stage == "wrap"
 
 
-def test_a_claim_whose_commit_is_lost_comes_back_when_its_lease_ends(
+def test_a_claim_whose_commit_is_lost_is_rescued_when_its_lease_ends(
     wired: tuple[Holdfast, Wire],
 ) -> None:
     hf, wire = wired
@@ -423,7 +423,7 @@ def test_an_enqueue_wakes_the_listeners_of_its_queue(shop: Holdfast) -> None:
     others.close()
 
 
-def test_a_pause_tells_an_announcement_from_a_poke(shop: Holdfast) -> None:
+def test_a_pause_distinguishes_an_announcement_from_a_poke(shop: Holdfast) -> None:
     wake = shop.store.wake_up(["q:default"])
 
     wake.poke()
@@ -434,7 +434,7 @@ def test_a_pause_tells_an_announcement_from_a_poke(shop: Holdfast) -> None:
     wake.close()
 
 
-def test_a_worker_whose_hands_are_full_takes_in_a_latecomer_that_was_announced(
+def test_a_worker_with_busy_threads_claims_an_announced_latecomer(
     postgres_url: str,
 ) -> None:
     hf = Holdfast(settings=Settings(db=postgres_url))

@@ -89,7 +89,7 @@ def test_writers_that_wait_together_share_one_commit(store: SqliteStore) -> None
     assert seen == ["COMMIT"]
 
 
-def test_a_request_that_fails_in_a_group_undoes_itself_and_nobody_else(store: SqliteStore) -> None:
+def test_a_request_that_fails_in_a_group_undoes_only_itself(store: SqliteStore) -> None:
     seen = commits_of(store)
 
     def two_jobs_of_which_one_is_bad() -> None:
@@ -120,7 +120,7 @@ def test_a_request_that_fails_in_a_group_undoes_itself_and_nobody_else(store: Sq
     assert seen == ["COMMIT"]
 
 
-def test_a_full_group_leaves_nobody_without_an_answer(
+def test_a_full_group_answers_every_request(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "GROUP_LIMIT", 3)
@@ -150,7 +150,7 @@ def test_an_interrupt_is_for_the_thread_it_came_to(store: SqliteStore) -> None:
     insert(store)
 
 
-def test_a_commit_that_fails_fails_everybody_in_the_group(store: SqliteStore) -> None:
+def test_a_failed_commit_fails_every_request_of_the_group(store: SqliteStore) -> None:
     by_hand(store, "CREATE TABLE parent (id integer PRIMARY KEY)")
     by_hand(
         store,
@@ -445,7 +445,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(store: SqliteStore) -> 
     assert count_jobs(store) == 2
 
 
-def test_a_file_that_somebody_else_holds_is_busy_and_not_broken(
+def test_a_file_locked_by_another_process_is_busy_and_not_broken(
     store: SqliteStore, sqlite_url: str
 ) -> None:
     store._writer.execute("PRAGMA busy_timeout = 20")

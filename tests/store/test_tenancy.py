@@ -123,7 +123,7 @@ def orgs_in(connection: psycopg.Connection[Any], table: str) -> set[str]:
 
 
 @pytest.mark.req("X-01", "X-09")
-def test_a_tenant_sees_its_own_rows_in_every_table_and_nobody_elses(
+def test_a_tenant_sees_only_its_own_rows_in_every_table(
     filled: Holdfast, shared_postgres_url: str, tenant_login: str
 ) -> None:
     with psycopg.connect(shared_postgres_url) as admin:
@@ -183,7 +183,7 @@ def test_a_connection_is_closed_again_after_the_transaction_that_named_a_tenant(
         assert orgs_in(connection, "job") == set()
 
 
-def test_a_tenant_that_is_no_uuid_is_an_error_and_not_everybody(
+def test_a_tenant_that_is_no_uuid_is_an_error_and_not_every_tenant(
     filled: Holdfast, shared_postgres_url: str, tenant_login: str
 ) -> None:
     with (
@@ -421,7 +421,9 @@ def test_row_level_security_is_forced_on_every_table_of_tenants(
         assert policies == ["engine_serves_all", "tenant_sees_itself"], name
 
 
-def test_every_view_looks_with_the_eyes_of_whoever_asks(catalog: psycopg.Connection[Any]) -> None:
+def test_every_view_runs_with_the_privileges_of_the_caller(
+    catalog: psycopg.Connection[Any],
+) -> None:
     rows = catalog.execute(
         "SELECT relname, reloptions FROM pg_class"
         " WHERE relnamespace = 'holdfast'::regnamespace AND relkind = 'v'"
@@ -445,7 +447,7 @@ def test_a_function_with_its_owners_rights_has_a_fixed_search_path(
         assert any(item.startswith("search_path=pg_catalog") for item in config or []), name
 
 
-def test_nobody_may_truncate_and_the_public_may_do_nothing(
+def test_truncate_is_denied_and_the_public_has_no_privileges(
     catalog: psycopg.Connection[Any],
 ) -> None:
     rows = catalog.execute(

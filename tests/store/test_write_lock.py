@@ -61,7 +61,7 @@ def test_a_lock_that_another_process_holds_is_waited_for_as_long_as_asked(
 
 
 @pytest.mark.timeout(60)
-def test_a_wait_that_was_given_up_leaves_the_lock_to_others(
+def test_an_abandoned_wait_leaves_the_lock_to_others(
     lock: WriteLock, other: int, path: str
 ) -> None:
     fcntl.flock(other, fcntl.LOCK_EX)
@@ -78,7 +78,7 @@ def test_a_wait_that_was_given_up_leaves_the_lock_to_others(
 
 
 @pytest.mark.timeout(60)
-def test_whoever_asks_after_a_wait_was_given_up_gets_the_lock(
+def test_a_request_after_an_abandoned_wait_gets_the_lock(
     lock: WriteLock, other: int, path: str
 ) -> None:
     fcntl.flock(other, fcntl.LOCK_EX)

@@ -208,7 +208,7 @@ def test_what_comes_after_the_period_brings_what_was_held_back(clock: FakeClock)
     alerts.close()
 
 
-def test_what_is_held_back_is_told_when_the_process_ends(clock: FakeClock) -> None:
+def test_suppressed_alerts_are_sent_when_the_process_ends(clock: FakeClock) -> None:
     alerts, told = make(clock)
     for _ in range(7):
         alerts(dead())
@@ -218,7 +218,7 @@ def test_what_is_held_back_is_told_when_the_process_ends(clock: FakeClock) -> No
     assert [item.count for item in told] == [1, 6]
 
 
-def test_what_is_held_back_is_told_without_another_event() -> None:
+def test_suppressed_alerts_are_sent_without_another_event() -> None:
     clock = FakeClock()
     alerts, told = make(clock, quiet_seconds=1)
     arrived = threading.Event()
@@ -250,7 +250,7 @@ def test_endless_kinds_of_trouble_do_not_fill_the_memory(
     alerts.close()
 
 
-def test_only_what_is_severe_enough_is_told(clock: FakeClock) -> None:
+def test_only_severe_alerts_are_sent(clock: FakeClock) -> None:
     alerts, told = make(clock, min_severity="critical")
 
     alerts(dead())
@@ -276,7 +276,7 @@ def test_lost_leases_are_an_alert_above_their_rate(clock: FakeClock) -> None:
     alerts.close()
 
 
-def test_a_target_that_fails_harms_nobody(clock: FakeClock) -> None:
+def test_a_failing_target_affects_no_other(clock: FakeClock) -> None:
     def fail(found: Alert) -> None:
         raise RuntimeError(CANARY)
 
@@ -293,7 +293,7 @@ def test_a_target_that_fails_harms_nobody(clock: FakeClock) -> None:
 
 
 @pytest.mark.req("D-04", "M-13")
-def test_a_dead_letter_is_told_after_its_commit(hf: Holdfast) -> None:
+def test_a_dead_letter_is_alerted_after_its_commit(hf: Holdfast) -> None:
     seen: list[tuple[Alert, State]] = []
     done = threading.Event()
 
@@ -324,7 +324,7 @@ def test_a_dead_letter_is_told_after_its_commit(hf: Holdfast) -> None:
 
 
 @pytest.mark.req("D-04")
-def test_a_job_that_dies_with_its_worker_is_told_too(hf: Holdfast, clock: FakeClock) -> None:
+def test_a_job_that_dies_with_its_worker_is_alerted_too(hf: Holdfast, clock: FakeClock) -> None:
     told = Told()
     hf.events.subscribe(Alerts(clock, AlertSettings(), [told]))
     hf.job("work", max_attempts=1)(lambda job, payload: None)
@@ -341,7 +341,7 @@ def test_a_job_that_dies_with_its_worker_is_told_too(hf: Holdfast, clock: FakeCl
 
 @pytest.mark.req("D-04")
 @pytest.mark.parametrize("order", ["fair", "created_at_asc"])
-def test_a_row_that_breaks_a_rule_is_told_when_it_is_buried(
+def test_a_row_that_violates_a_rule_is_alerted_when_it_is_dead_lettered(
     url: str, clock: FakeClock, order: str
 ) -> None:
     run = RunSettings(queues=("q:default",), order=order)
@@ -358,7 +358,7 @@ def test_a_row_that_breaks_a_rule_is_told_when_it_is_buried(
     hf.close()
 
 
-def test_an_edited_audit_is_told_once_for_a_tenant(hf: Holdfast, clock: FakeClock) -> None:
+def test_an_edited_audit_is_alerted_once_for_a_tenant(hf: Holdfast, clock: FakeClock) -> None:
     told = Told()
     hf.events.subscribe(Alerts(clock, AlertSettings(), [told]))
     hf.job("work")(lambda job, payload: None)
@@ -408,7 +408,7 @@ def lines() -> Iterator[io.StringIO]:
     log.uninstall()
 
 
-def test_nobody_waits_for_a_target_and_what_does_not_fit_is_dropped_and_counted(
+def test_alerting_does_not_block_and_overflow_is_dropped_and_counted(
     lines: io.StringIO,
 ) -> None:
     begun, release, told = threading.Event(), threading.Event(), Told()
@@ -436,7 +436,7 @@ def test_nobody_waits_for_a_target_and_what_does_not_fit_is_dropped_and_counted(
     assert {line["event"] for line in dropped} == {"alert.dropped"}
 
 
-def test_the_end_waits_for_what_is_to_be_told_but_not_for_ever(lines: io.StringIO) -> None:
+def test_the_exit_waits_for_pending_alerts_with_a_limit(lines: io.StringIO) -> None:
     release = threading.Event()
     outlet = AlertSink(lambda found: release.wait(30), waiting=3, drain=0.2)  # type: ignore[arg-type]
     for _ in range(4):
@@ -481,7 +481,7 @@ def test_alerts_that_cannot_be_are_refused_and_secrets_are_not_repeated(
         assert str(value) not in str(refused.value)
 
 
-def test_the_file_says_who_is_told(tmp_path: Path) -> None:
+def test_the_settings_file_names_the_targets(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text(
         '[alerts]\nwebhook = "https://alerts.example.com/x"\nlease_losses = "5/minute"\n'

@@ -287,7 +287,7 @@ def test_a_failed_delivery_is_a_line_without_the_address(opened: list[Holdfast])
 
 @pytest.mark.req("D-04")
 @pytest.mark.req("E-17")
-def test_a_worker_goes_on_while_its_webhook_hangs(
+def test_a_worker_continues_while_its_webhook_hangs(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alert_webhook, "TIMEOUT_SECONDS", 2.0)

@@ -43,7 +43,7 @@ def test_every_step_of_a_batch_is_a_line_of_the_log(said: io.StringIO) -> None:
     assert (trouble["what"], trouble["count"], trouble["batch_id"]) == ("missing_result", 3, "b-1")
 
 
-def test_steps_items_and_troubles_are_counted_and_stand_at_zero_before(hf: Holdfast) -> None:
+def test_steps_items_and_troubles_are_counted_and_start_at_zero(hf: Holdfast) -> None:
     metrics = Metrics(hf, database=False)
     text = generate_latest(metrics.registry).decode()
     for step in BatchChange:
@@ -97,7 +97,7 @@ def test_every_trouble_of_the_lane_is_an_alert_with_words(
     }
 
 
-def test_one_trouble_of_one_account_is_told_once(hf: Holdfast) -> None:
+def test_one_trouble_of_one_account_is_reported_once(hf: Holdfast) -> None:
     told: list[Alert] = []
     alerts = Alerts(hf.clock, hf.settings.alerts, [told.append])
     for batch in ("b-1", "b-2", "b-3"):
@@ -133,7 +133,7 @@ def test_batches_that_are_not_over_are_counted_by_how_far_they_are(
     assert found["holdfast_batches"]["creating",] == 0
 
 
-def test_a_batch_that_nobody_looks_at_is_overdue(hf: Holdfast, clock: FakeClock) -> None:
+def test_an_unpolled_batch_is_overdue(hf: Holdfast, clock: FakeClock) -> None:
     assert reading_of(hf)["holdfast_batch_overdue_seconds"][()] == 0
     plant_batch(hf, "submitted")
     plant_batch(hf, "quarantined")

@@ -86,7 +86,7 @@ def test_every_trouble_of_a_delivery_is_an_alert_with_words(
     }
 
 
-def test_one_trouble_of_one_channel_is_told_once(hf: Holdfast) -> None:
+def test_one_trouble_of_one_channel_is_reported_once(hf: Holdfast) -> None:
     told: list[Alert] = []
     alerts = Alerts(hf.clock, hf.settings.alerts, [told.append])
     for delivery in ("d-1", "d-2", "d-3"):

@@ -200,7 +200,7 @@ def test_a_warning_a_dead_thread_and_what_cannot_be_raised_are_lines_without_the
     assert CANARY not in taken.getvalue()
 
 
-def test_a_task_that_nobody_asked_is_a_line_without_what_it_raised(taken: io.StringIO) -> None:
+def test_an_unawaited_task_is_a_line_without_its_exception(taken: io.StringIO) -> None:
     async def fail() -> None:
         raise RuntimeError(CANARY)
 
@@ -293,7 +293,7 @@ def test_whatever_happens_in_a_worker_all_it_says_is_lines_of_json(url: str) -> 
 
 
 @pytest.mark.req("M-01", "D-04")
-def test_a_parent_of_workers_says_lines_of_json_and_tells_of_who_died_with_a_child(
+def test_a_supervisor_logs_json_lines_and_reports_dead_children(
     url: str,
 ) -> None:
     hf = loud_app.make(url)

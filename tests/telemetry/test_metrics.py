@@ -284,9 +284,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("word", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_word_that_nobody_declared_becomes_other(
-    hf: Holdfast, metrics: Metrics, word: str
-) -> None:
+def test_an_undeclared_label_value_becomes_other(hf: Holdfast, metrics: Metrics, word: str) -> None:
     metrics.count(JobEnqueued(about(word), word))
     metrics.count(JobStarted(about(word), word, 1, word))
     metrics.count(settled(word, about=about(word), queue=word))
@@ -323,7 +321,7 @@ def test_a_million_words_make_no_more_series_than_one(hf: Holdfast, metrics: Met
     assert series() == once
 
 
-def test_a_failure_of_the_applications_own_is_told_apart(hf: Holdfast, metrics: Metrics) -> None:
+def test_a_failure_of_the_application_has_its_own_label(hf: Holdfast, metrics: Metrics) -> None:
     class CardDeclined(Permanent):
         error_class = "CARD_DECLINED"
 
@@ -422,7 +420,7 @@ def test_runs_and_ticks_are_counted_by_name_and_outcome(hf: Holdfast, metrics: M
     assert value(text, "holdfast_runs_total", run="other", outcome="done") == 1
 
 
-def test_every_change_of_a_worker_that_the_code_tells_of_has_a_name_here() -> None:
+def test_every_worker_change_in_the_code_has_a_name_here() -> None:
     told = re.compile(
         r"""(?:_change|\bchanged)\(\s*"(\w+)"|WorkerChanged\([^()]*(?:\([^()]*\)[^()]*)*?"(\w+)","""
     )

@@ -205,7 +205,7 @@ def test_what_is_not_sealed_is_counted_and_grows_old(shop: Holdfast, clock: Fake
     assert found["holdfast_audit_unsealed_age_seconds"][()] == 0
 
 
-def test_a_tick_that_nobody_fires_is_late(shop: Holdfast, clock: FakeClock) -> None:
+def test_a_tick_that_does_not_fire_is_late(shop: Holdfast, clock: FakeClock) -> None:
     shop.job("shop.tidy", category="maintenance")(lambda job, payload: None)
     shop.schedule("often", every="10m", job_type="shop.tidy", payload={}, org_id=ORG)
     sync_schedules(shop)
@@ -435,7 +435,7 @@ def test_a_database_that_hangs_keeps_no_scrape_waiting_and_is_asked_once(
     assert looks.latest() is not None
 
 
-def test_what_was_read_before_is_shown_while_the_next_reading_is_slow_but_not_for_ever(
+def test_the_last_reading_is_shown_for_a_limited_time_while_the_next_is_slow(
     clock: FakeClock,
 ) -> None:
     go_on = threading.Event()

@@ -263,7 +263,7 @@ def test_a_port_that_is_taken_is_refused_in_one_sentence(url: str, start: Start)
     hf.close()
 
 
-def test_a_scraper_that_says_nothing_or_hangs_up_keeps_nobody_waiting(
+def test_a_silent_or_disconnecting_scraper_blocks_no_other(
     url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     hf = make(url)

@@ -443,7 +443,7 @@ def test_a_replay_leads_back_to_what_enqueued_the_original(
     assert [link.context.span_id for link in again.links] == [origin.span_id]
 
 
-def test_a_job_that_nobody_traced_has_a_trace_of_its_own(hf: Holdfast, store: object) -> None:
+def test_an_untraced_job_has_its_own_trace(hf: Holdfast, store: object) -> None:
     hf.job("work")(lambda job, payload: None)
     hf.enqueue("work", {}, org_id=ORG)
     traced = Traced()
@@ -622,7 +622,7 @@ def test_attaching_twice_traces_once(hf: Holdfast, traced: Traced) -> None:
     assert len([found for found in hf.events.subscribers if "on_event" in repr(found)]) == 1
 
 
-def test_a_span_that_stands_for_many_jobs_can_link_to_each(hf: Holdfast, traced: Traced) -> None:
+def test_a_span_of_many_jobs_can_link_to_each(hf: Holdfast, traced: Traced) -> None:
     hf.job("work")(lambda job, payload: None)
     enqueued = hf.enqueue("work", {}, org_id=ORG)
     bare = hf.enqueue("work", {}, org_id=ORG, traceparent=CLIENT)

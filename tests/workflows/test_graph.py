@@ -106,7 +106,7 @@ def test_a_failed_step_fails_the_workflow_and_starts_no_further_step(hf: Holdfas
 
 
 @pytest.mark.parametrize(("policy", "state"), [("ignore", "completed"), ("continue", "failed")])
-def test_a_failure_policy_lets_other_steps_go_on(hf: Holdfast, policy: str, state: str) -> None:
+def test_a_failure_policy_lets_other_steps_continue(hf: Holdfast, policy: str, state: str) -> None:
     jobs = declare(hf)
 
     @hf.job("flow.odd")

@@ -49,7 +49,7 @@ def build(hf: Holdfast, broken: set[str]) -> Any:
     return workflow.enqueue(org_id=ORG)
 
 
-def test_a_failed_branch_is_replayed_and_the_downstream_goes_on(hf: Holdfast) -> None:
+def test_a_failed_branch_is_replayed_and_the_downstream_continues(hf: Holdfast) -> None:
     broken = {"left"}
     handle = build(hf, broken)
     drain(hf)

@@ -137,7 +137,7 @@ def test_a_claim_takes_all_it_may_and_never_more(
 
 @given(st.data())
 @settings(deadline=None)
-def test_nobody_who_wants_more_gets_less_for_its_weight_than_another(data: st.DataObject) -> None:
+def test_the_allocation_is_fair_by_weight(data: st.DataObject) -> None:
     wish = data.draw(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 10)), min_size=1))
     wanted = data.draw(st.integers(1, 200))
     lanes = [lane(n, depth, weight=weight) for n, (depth, weight) in enumerate(wish)]
@@ -173,7 +173,7 @@ def test_over_many_claims_of_any_size_flooding_tenants_stay_within_one_turn_of_t
         assert abs(got[each.org_id] - rounds * each.weight) <= each.weight
 
 
-def test_a_tenant_in_the_middle_of_its_turn_goes_on_with_it() -> None:
+def test_a_tenant_in_the_middle_of_its_turn_continues_with_it() -> None:
     lanes = [lane(1, weight=1), lane(2, weight=5), lane(3, weight=1)]
     at, order = RoundRobinCursor(), []
     for _ in range(14):
@@ -316,7 +316,7 @@ def test_a_scarce_key_is_served_beside_and_the_round_stays_where_it_is() -> None
     assert poured.cursor.position == CursorPosition(tenant(2))
 
 
-def test_with_tenants_unseen_nobody_has_a_second_turn() -> None:
+def test_no_tenant_has_a_second_turn_before_every_tenant_had_one() -> None:
     lanes = [lane(1, weight=3), lane(2), lane(3)]
     lanes[2].is_cut = True
     half = allocate(lanes, 2, unlimited(2), RoundRobinCursor())

@@ -197,7 +197,7 @@ def test_a_command_that_the_policy_agrees_to_is_carried_out_and_audited(planned:
     assert titles(planned.store) == ["assigned"]
     (told,) = [row for row in events(planned, done) if row["name"] == "job.write_authorized"]
     assert "assign-run-sheet" in told["detail"]
-    assert "test_duty_planning.yes" in told["detail"]
+    assert "test_planning_rules.yes" in told["detail"]
 
 
 @pytest.mark.req("Q-07")

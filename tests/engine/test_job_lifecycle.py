@@ -1,4 +1,4 @@
-"""The way of a job: enqueue → claim → execute → settle."""
+"""The lifecycle of a job."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def test_the_next_transaction_of_an_ordinary_job_is_not_confined(hf: Holdfast) -
 
 
 @pytest.mark.req("Q-05")
-def test_a_grant_to_everybody_makes_no_table_one_of_the_audit(hf: Holdfast) -> None:
+def test_a_grant_to_public_makes_no_table_an_audit_table(hf: Holdfast) -> None:
     if hf.store.dialect.name == "postgres":
         by_hand(hf.store, "GRANT ALL ON run_sheet TO PUBLIC")
 
@@ -362,7 +362,7 @@ def test_a_note_is_about_an_event_of_its_own_tenant(hf: Holdfast) -> None:
 
 @pytest.mark.parametrize("verb", ["UPDATE holdfast.audit_note SET name = 'y'",
                                   "DELETE FROM holdfast.audit_note"])  # fmt: skip
-def test_notes_are_append_only_for_everybody(hf: Holdfast, verb: str) -> None:
+def test_notes_are_append_only_for_every_role(hf: Holdfast, verb: str) -> None:
     @hf.job("sheet.enrich", category="audit_enrichment")
     def enrich(job: Context, payload: object) -> None:
         job.audit.note(job.audit.events(job.id)[0]["id"], {"seen": True})

@@ -1,4 +1,4 @@
-"""Heartbeat: a worker says that it lives, that it drains, and goodbye; silence tells the rest."""
+"""Worker heartbeats, draining and shutdown."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def until(condition: Any) -> None:
         time.sleep(0.005)
 
 
-def test_a_worker_tells_what_it_serves_while_it_runs_and_leaves_nothing_behind(
+def test_a_worker_records_what_it_serves_while_it_runs_and_leaves_nothing_behind(
     hf: Holdfast,
 ) -> None:
     begun, release = threading.Event(), threading.Event()
@@ -150,7 +150,7 @@ class Off:
         return self._clock.wait(event, timeout)
 
 
-def test_a_worker_tells_how_far_its_clock_is_off(postgres_url: str) -> None:
+def test_a_worker_records_its_clock_offset(postgres_url: str) -> None:
     with make_holdfast(postgres_url, Off(timedelta(seconds=90))) as hf:  # type: ignore[arg-type]
         presence = make(hf)
         presence.send()
@@ -162,7 +162,7 @@ def test_a_worker_tells_how_far_its_clock_is_off(postgres_url: str) -> None:
     assert not seen.can_claim
 
 
-def test_a_worker_that_was_pruned_while_it_froze_tells_of_itself_again(
+def test_a_worker_pruned_while_it_was_frozen_records_itself_again(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     frozen = make(hf, "frozen")
@@ -190,7 +190,7 @@ def test_a_database_that_is_away_harms_neither_the_start_nor_the_end(hf: Holdfas
     assert present(hf) == []
 
 
-def test_a_state_that_nobody_knows_is_refused_by_the_database(hf: Holdfast) -> None:
+def test_an_unknown_state_is_refused_by_the_database(hf: Holdfast) -> None:
     make(hf).send()
 
     with pytest.raises(RuleBroken) as caught:

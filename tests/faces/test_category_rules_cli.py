@@ -11,12 +11,12 @@ from holdfast.store import open_store
 from tests.faces.conftest import Run
 from tests.story import ORG
 
-APP = "tests.faces.duty_app:hf"
+APP = "tests.faces.category_rules_app:hf"
 
 
 @pytest.fixture(autouse=True)
 def _imported_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "tests.faces.duty_app", raising=False)
+    monkeypatch.delitem(sys.modules, "tests.faces.category_rules_app", raising=False)
 
 
 def stored(url: str) -> set[str]:

@@ -131,7 +131,7 @@ def test_what_a_capped_tenant_may_not_take_goes_to_the_others_in_the_same_claim(
     assert by_tenant(fetcher(work).take(10)) == {NOISY: 1, QUIET: 9}
 
 
-def test_a_full_key_does_not_stand_before_other_jobs(work: Holdfast) -> None:
+def test_a_full_key_does_not_block_other_jobs(work: Holdfast) -> None:
     work.queues.set_key("busy", KeySettings(max_running=1), actor=OPERATOR)
     fill(work, NOISY, 150, limit_key="busy")
     fill(work, QUIET, 3)
@@ -141,7 +141,7 @@ def test_a_full_key_does_not_stand_before_other_jobs(work: Holdfast) -> None:
     assert Counter(job.limit_key for job in claimed) == {"busy": 1, "": 3}
 
 
-def test_tenants_at_their_cap_do_not_stand_before_others_beyond_one_look(work: Holdfast) -> None:
+def test_tenants_at_their_cap_do_not_block_others_beyond_one_claim(work: Holdfast) -> None:
     limit(work, max_running_per_tenant=1)
     fill_tenants(work, 36, 2)
     running = fetcher(work)

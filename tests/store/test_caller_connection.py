@@ -323,7 +323,7 @@ def test_an_awaiting_caller_commits_or_rolls_back_like_any_other(
         assert events(hf.store) == ["job.enqueued"] * 3
 
 
-def test_an_awaiting_connection_is_refused_where_nobody_awaits(postgres_url: str) -> None:
+def test_an_asynchronous_connection_is_refused_in_a_synchronous_call(postgres_url: str) -> None:
     with Holdfast(postgres_url) as hf:
         hf.job("order.ship")(lambda job, payload: payload)
 
@@ -351,7 +351,7 @@ def test_an_event_loop_may_pass_a_blocking_connection(shop: Holdfast, url: str) 
 
 
 @pytest.mark.parametrize("stranger", [object(), "postgresql://", 7])
-def test_a_stranger_is_not_a_connection(shop: Holdfast, stranger: object) -> None:
+def test_an_unknown_object_is_not_a_connection(shop: Holdfast, stranger: object) -> None:
     with pytest.raises(ConfigError, match=r"Pass a sqlite3, psycopg.*holdfast\.enqueue"):
         shop.enqueue("order.ship", {}, org_id=ORG, conn=stranger)
     assert jobs(shop.store) == []

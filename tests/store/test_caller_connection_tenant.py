@@ -20,7 +20,7 @@ from holdfast import Context, Holdfast, QueueFull, State
 from holdfast.engine.retention import archive_jobs
 from tests.outbox.scripted import letter, outbox_with
 from tests.postgres_server import PostgresServer
-from tests.store.test_borrow import AWAITING, BLOCKING
+from tests.store.test_caller_connection import AWAITING, BLOCKING
 from tests.story import ORG, OTHER_ORG, look, timeline
 
 BIND = "SELECT set_config('holdfast.org_id', '{org}', true)"
@@ -90,7 +90,7 @@ def test_it_enqueues_for_its_own_tenant_only(shop: Holdfast, login: str, opened:
 
 
 @each
-def test_a_full_queue_is_told_and_the_caller_s_transaction_goes_on(
+def test_a_full_queue_is_reported_and_the_caller_s_transaction_continues(
     shop: Holdfast, login: str, opened: Any
 ) -> None:
     options: dict[str, Any] = {"org_id": ORG, "queue": "q:small"}

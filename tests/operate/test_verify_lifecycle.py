@@ -63,7 +63,7 @@ def found(hf: Holdfast) -> dict[str, list[str]]:
 # -- I1: the row stands where its audit leads
 
 
-def test_a_row_that_stands_elsewhere_than_its_audit_leads(hf: Holdfast, busy: Busy) -> None:
+def test_a_state_that_differs_from_the_event_history(hf: Holdfast, busy: Busy) -> None:
     change(
         hf,
         busy.running,
@@ -79,7 +79,7 @@ def test_a_state_that_there_is_not(hf: Holdfast, busy: Busy) -> None:
     assert found(hf) == {"I1": ["its state is lost, its event history ends in queued"]}
 
 
-def test_a_job_that_nobody_enqueued(hf: Holdfast, busy: Busy) -> None:
+def test_a_job_without_an_enqueue_event(hf: Holdfast, busy: Busy) -> None:
     silent = hf.enqueue("plain", {}, org_id=ORG)
     plant(hf, "DELETE FROM holdfast.job_event WHERE job_id = :id", id=silent.id)
 
@@ -116,7 +116,7 @@ def test_an_attempt_that_goes_back(hf: Holdfast, busy: Busy, clock: FakeClock) -
 # -- I3: one end
 
 
-def test_an_end_that_is_told_twice(hf: Holdfast, busy: Busy) -> None:
+def test_a_final_event_that_is_recorded_twice(hf: Holdfast, busy: Busy) -> None:
     say(hf, busy.done, "job.succeeded")
 
     assert found(hf) == {"I3": ["the audit has 2 events from its final one on, not one"]}
@@ -131,7 +131,7 @@ def test_a_step_after_the_end_of_an_archived_job(hf: Holdfast, busy: Busy) -> No
 # -- I4 and I5: leases
 
 
-def test_a_running_job_that_nobody_holds(hf: Holdfast, busy: Busy) -> None:
+def test_a_running_job_without_a_lease(hf: Holdfast, busy: Busy) -> None:
     change(hf, busy.running, "claimed_by = NULL")
 
     assert found(hf) == {"I4": ["it is processing without a complete lease"]}
@@ -143,7 +143,7 @@ def test_a_waiting_job_with_a_lease(hf: Holdfast, busy: Busy) -> None:
     assert found(hf) == {"I4": ["it is queued but has lease columns"]}
 
 
-def test_a_lease_that_nobody_came_for(hf: Holdfast, busy: Busy, clock: FakeClock) -> None:
+def test_an_expired_lease_without_rescue(hf: Holdfast, busy: Busy, clock: FakeClock) -> None:
     grace = Grace.for_lease(hf.settings.lease_seconds).seconds
     clock.advance(seconds=60 + 2 * hf.settings.rescue_seconds + grace)
     assert_sound(hf)
@@ -155,7 +155,7 @@ def test_a_lease_that_nobody_came_for(hf: Holdfast, busy: Busy, clock: FakeClock
 # -- I6 and I7: what was charged, what was claimed
 
 
-def test_an_attempt_that_nobody_charged(hf: Holdfast, busy: Busy) -> None:
+def test_an_attempt_missing_from_the_attempt_count(hf: Holdfast, busy: Busy) -> None:
     change(hf, busy.waiting, "attempt_count = 1")
 
     assert found(hf) == {"I6": ["1 of 5 attempts are counted, the audit has 0"]}
@@ -294,7 +294,7 @@ def archive_twice(hf: Holdfast, job: Any) -> None:
     )
 
 
-def test_a_key_that_stands_for_two_jobs(hf: Holdfast, busy: Busy) -> None:
+def test_a_key_of_two_jobs(hf: Holdfast, busy: Busy) -> None:
     archive_twice(hf, busy.done)
 
     assert found(hf) == {"I12": ["its idempotency key is used by two jobs"]}
@@ -339,7 +339,7 @@ def test_a_unit_whose_job_died_and_is_replayed_is_sound(hf: Holdfast, busy: Busy
 # -- all of them
 
 
-def test_all_that_is_wrong_is_counted_and_told_of_each_tenant(hf: Holdfast, busy: Busy) -> None:
+def test_all_violations_are_counted_and_shown_per_tenant(hf: Holdfast, busy: Busy) -> None:
     plant(hf, "UPDATE holdfast.job SET lease_token = 77")
     jobs = look(hf.store, "SELECT org_id FROM holdfast.job")
 
