@@ -268,6 +268,29 @@ class Extensions:
                 if store.is_embedded or name in migrated:
                     self.find_named(name)
 
+    def open_tables(self, extension: Extension) -> None:
+        """Make the tables of an extension usable without enabling it: for pages that only read.
+
+        An embedded database creates missing tables. Others raise SchemaMismatch, which names the
+        command to run.
+        """
+        known = {found.name: found for found in components_of(self.available())}
+        wanted: list[Component] = []
+
+        def add(component: Component) -> None:
+            for name in component.needs:
+                if name in known:
+                    add(known[name])
+            if component not in wanted:
+                wanted.append(component)
+
+        if extension.component is not None:
+            add(extension.component)
+            store = self._app.store
+            if any(found not in store.components for found in wanted):
+                with self._enabling:
+                    self._app.open_components(wanted)
+
     def find(self, kind: type[E]) -> E | None:
         """The enabled extension of a class."""
         found = self._enabled.get(kind.name)

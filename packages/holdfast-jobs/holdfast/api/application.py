@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 from holdfast.api import extra as extra  # isort: skip
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import RedirectResponse
 from starlette.routing import BaseRoute
@@ -71,8 +72,12 @@ def create_app(
     app.state.is_stopping = lambda: False
     problems.install(app)
     v1 = APIRouter(prefix="/v1")
-    for router in (*_routers(hf), sessions.router):
+    for router in (*map(_load, ROUTERS), sessions.router):
         v1.include_router(router)
+    for extension in hf.extensions.available():
+        if extension.api is not None:
+            tables = Depends(partial(hf.extensions.open_tables, extension))
+            v1.include_router(_load(extension.api), dependencies=[tables])
     app.include_router(v1)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     app.include_router(reference.router)
@@ -93,15 +98,6 @@ def routes_of(router: Any, prefix: str = "") -> Iterator[tuple[str, BaseRoute]]:
             yield from routes_of(inner, prefix + route.include_context.prefix)
         else:
             yield prefix + getattr(route, "path", ""), route
-
-
-def _routers(hf: Holdfast) -> Iterator[APIRouter]:
-    """Yield the routers of the core and of the available extensions."""
-    for place in ROUTERS:
-        yield _load(place)
-    for extension in hf.extensions.available():
-        if extension.api is not None:
-            yield _load(extension.api)
 
 
 def _load(place: str) -> APIRouter:

@@ -28,6 +28,7 @@ from holdfast.errors import (
     NotFound,
     QueueFull,
     RuleBroken,
+    SchemaMismatch,
     StoreBusy,
     StoreDown,
     StoreError,
@@ -127,6 +128,7 @@ _NEXT: Mapping[type[Exception], str] = {
     ReadTimeout: "Narrow the filter.",
     StoreBusy: "Repeat the request.",
     StoreDown: "Repeat the request later.",
+    SchemaMismatch: "An operator runs holdfast migrate, or upgrades the package.",
     StoreError: "Repeat the request later. If it persists, an operator can run holdfast doctor.",
     Failure: "Tell an operator the request_id.",
 }
@@ -140,6 +142,7 @@ _DETAILS: Mapping[type[Exception], str] = {
     ReadTimeout: "The read took too long and was stopped.",
     StoreDown: "The database cannot be reached.",
     StoreBusy: "The database is busy, or the read took too long.",
+    SchemaMismatch: "The database has not the tables that this version of Holdfast needs.",
     StoreError: "The database refused the operation.",
     Failure: "The stored data could not be read.",
 }

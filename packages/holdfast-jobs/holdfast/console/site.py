@@ -24,7 +24,15 @@ from holdfast.console import format as formats
 from holdfast.console.form import FormRefused, read_form
 from holdfast.console.pages import PAGES
 from holdfast.console.visit import ConsolePages, Go, Page, PageContext, Shown, link
-from holdfast.errors import Conflict, Forbidden, HoldfastError, InvalidArgument, NotFound
+from holdfast.errors import (
+    Conflict,
+    Forbidden,
+    HoldfastError,
+    InvalidArgument,
+    NotFound,
+    SchemaMismatch,
+)
+from holdfast.extension import Extension
 from holdfast.operate.access import TooManyRequests, limited_reads
 from holdfast.operate.bulk_runner import BulkRunner
 from holdfast.operate.operator import Operator
@@ -91,8 +99,15 @@ class Site:
         self.access = access
         # The path below the prefix that begins a login with OpenID Connect, if there is one.
         self.openid_path = openid_path
-        self.extensions = _load_extensions(hf)
+        loaded = _load_extensions(hf)
+        self.extensions = [pages for _, pages in loaded]
         self.pages: list[Page] = [*PAGES, *(one for ext in self.extensions for one in ext.pages)]
+        # The extension that a page reads the tables of.
+        self._owners = {
+            (page.path, page.method): extension
+            for extension, pages in loaded
+            for page in pages.pages
+        }
         self.panels = [ext.panel for ext in self.extensions if ext.panel is not None]
         self.static = _read_static()
         self.environment = self._environment()
@@ -141,6 +156,7 @@ class Site:
             self.runner.wake,
         )
         try:
+            await run_in_threadpool(self._check_tables, page)
             if page.method == "POST":
                 visit.require_act()
             # Row-level security checks the reads of a tenant. Changes are those of the engine.
@@ -148,14 +164,20 @@ class Site:
             with limited_reads(self.hf.settings.serve.read_seconds, tenant):
                 answer = await run_in_threadpool(page.view, visit)
         except HoldfastError as exc:
-            answer = _error_page(exc)
+            answer = _error_page(page, exc)
         except Exception:
-            _log.exception("page.failed")
+            _log.exception("page.failed", extra={"fields": {"page": page.path}})
             says = "The page could not be rendered. See the server log."
             answer = Shown("error.html", "Something went wrong", {"says": says, "fields": {}}, 500)
         if isinstance(answer, Go):
             return self._redirect(request, answer.path, answer.notice)
         return await run_in_threadpool(self._render, request, visit, page, answer)
+
+    def _check_tables(self, page: Page) -> None:
+        """Raise SchemaMismatch if the database lacks the tables that the page reads."""
+        owner = self._owners.get((page.path, page.method))
+        if owner is not None:
+            self.hf.extensions.open_tables(owner)
 
     def _render(self, request: Request, visit: PageContext, page: Page, answer: Shown) -> Response:
         notice = unquote(request.cookies.get(NOTICE, ""))[:500]
@@ -311,24 +333,28 @@ def _page(html: str, status: int) -> HTMLResponse:
     return HTMLResponse(html, status, {**HEADERS, "cache-control": "no-store"})
 
 
-def _error_page(exc: HoldfastError) -> Shown:
+def _error_page(page: Page, exc: HoldfastError) -> Shown:
     for kind, status, title in _STATUS:
         if isinstance(exc, kind):
             fields = getattr(exc, "fields", {}) if kind is InvalidArgument else {}
             says = "" if fields else str(exc)
             return Shown("error.html", title, {"says": says, "fields": fields}, status)
-    _log.warning("page.unavailable", extra={"fields": {"exception": type(exc).__name__}})
-    says = "The database or a part of the installation is not available: " + type(exc).__name__
+    why = str(exc) if isinstance(exc, SchemaMismatch) else type(exc).__name__
+    fields = {"page": page.path, "exception": type(exc).__name__}
+    _log.warning("page.unavailable: %s: %s", page.path, why, extra={"fields": fields})
+    says = f"The database or a part of the installation is not available: {why}"
+    if isinstance(exc, SchemaMismatch):
+        says = why
     return Shown("error.html", "Not available", {"says": says, "fields": {}}, 503)
 
 
-def _load_extensions(hf: Holdfast) -> Sequence[ConsolePages]:
-    """The pages of the available extensions."""
+def _load_extensions(hf: Holdfast) -> Sequence[tuple[Extension, ConsolePages]]:
+    """The available extensions that have pages, and the pages."""
     found = []
     for extension in hf.extensions.available():
         if extension.console is not None:
             module, _, attribute = extension.console.partition(":")
-            found.append(getattr(importlib.import_module(module), attribute))
+            found.append((extension, getattr(importlib.import_module(module), attribute)))
     return found
 
 
