@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import FakeClock
+from holdfast import FakeClock, Holdfast
 from holdfast.api import create_app
 from tests.api.conftest import WHY, Client, make_key
 from tests.api.world import BODIES, UNKNOWN_ID, World, make_world
@@ -94,3 +94,26 @@ def test_an_admin_reads_and_approves_a_held_rewrite_and_an_operator_sees_no_text
     assert texts["rewritten_text"] == KIND
     assert approved["status"] == "completed"
     assert again.status_code == 404
+
+
+@pytest.mark.req("F-04", "X-05")
+def test_a_server_without_routes_says_so_to_operators_and_not_to_frontends(
+    hf: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Missing routes are an error of the server, and its log names the setting."""
+    app = create_app(hf)
+    frontend = Client(hf, app, make_key(hf, "viewer", HOME, scopes=["frontend"]))
+    operator = Client(hf, app, make_key(hf, "admin", None))
+
+    answers = [
+        frontend.get(f"/v1/rewrites/sent?user_id={SENDER}"),
+        frontend.get(f"/v1/rewrites/received?user_id={RECIPIENT}"),
+        frontend.post("/v1/rewrites", BODIES["submit_rewrite"]),
+        operator.get("/v1/rewrites/held"),
+    ]
+
+    for answer in answers:
+        assert (answer.status_code, answer.json()["code"]) == (503, "not_configured")
+        assert "rewrite.routes" not in answer.text
+        assert "holdfast.toml" not in answer.text
+    assert caplog.text.count("[[rewrite.routes]]") == len(answers)

@@ -273,11 +273,11 @@ DAY = datetime(2026, 1, 2, tzinfo=UTC)
     ("asked", "error"),
     [
         ({"limit": 0}, InvalidAction),
-        ({"limit": 1001}, ConfigError),
+        ({"limit": 1001}, InvalidAction),
         ({"since": datetime(2026, 1, 1)}, InvalidAction),  # noqa: DTZ001
-        ({"since": DAY, "until": DAY}, ConfigError),
+        ({"since": DAY, "until": DAY}, InvalidAction),
         ({"name": ""}, InvalidAction),
-        ({"correlation_id": "x" * 501}, ConfigError),
+        ({"correlation_id": "x" * 501}, InvalidAction),
         ({"request_id": "a\0b"}, InvalidAction),
         ({"actor": "user:"}, InvalidAction),
     ],

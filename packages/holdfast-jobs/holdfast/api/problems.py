@@ -104,7 +104,7 @@ STATUS: Mapping[type[Exception], int] = {
     AccessDenied: 401,
     TooManyRequests: 429,
     InvalidArgument: 422,
-    ConfigError: 422,
+    ConfigError: 503,
     UnknownKind: 422,
     NotFound: 404,
     QueueFull: 429,
@@ -122,7 +122,7 @@ STATUS: Mapping[type[Exception], int] = {
 # What a caller of the API can do, where the docstring of the class speaks to another reader.
 _NEXT: Mapping[type[Exception], str] = {
     AccessDenied: "Send a valid API key: Authorization: Bearer hf_live_….",
-    ConfigError: "Correct the request.",
+    ConfigError: "Tell an operator the request_id. The log of the server names the setting.",
     UnknownKind: "Use a job type that the application declares.",
     RuleBroken: "Read the object again, then decide.",
     ReadTimeout: "Narrow the filter.",
@@ -136,9 +136,10 @@ _CODES: Mapping[type[Exception], str] = {
     AccessDenied: "invalid_credentials",
     TooManyRequests: "rate_limited",
     UnknownKind: "unknown_job_type",
-    ConfigError: "invalid_request",
+    ConfigError: "not_configured",
 }
 _DETAILS: Mapping[type[Exception], str] = {
+    ConfigError: "The server is not configured for this request.",
     ReadTimeout: "The read took too long and was stopped.",
     StoreDown: "The database cannot be reached.",
     StoreBusy: "The database is busy, or the read took too long.",
@@ -154,7 +155,9 @@ def problem_of(exc: HoldfastError) -> ProblemError:
     kind = type(exc)
     status = STATUS[_listed(kind, STATUS)]
     code = _CODES[kind] if kind in _CODES else code_of(kind)
-    detail = _DETAILS[found] if (found := _first(kind, _DETAILS)) else str(exc)
+    # The message of an error of the server may describe its configuration.
+    own = "The server failed." if status >= 500 else str(exc)
+    detail = _DETAILS[found] if (found := _first(kind, _DETAILS)) else own
     if isinstance(exc, RuleBroken):
         detail = f"The database refused the write by its rule {exc.rule}."
     errors = [*exc.fields.items()] if isinstance(exc, InvalidArgument) else []
@@ -163,7 +166,7 @@ def problem_of(exc: HoldfastError) -> ProblemError:
         headers["WWW-Authenticate"] = "Bearer"
     elif isinstance(exc, TooManyRequests):
         headers["Retry-After"] = str(exc.retry_after)
-    elif status in (429, 503):
+    elif status in (429, 503) and not isinstance(exc, (ConfigError, SchemaMismatch)):
         headers["Retry-After"] = "5" if isinstance(exc, StoreDown) else "1"
     if errors:
         detail = exc.outcome if isinstance(exc, InvalidArgument) else detail
@@ -238,7 +241,9 @@ def _log(request: Request, exc: Exception) -> None:
         place = f"{at.tb_frame.f_code.co_filename.rpartition('/')[2]}:{at.tb_lineno}"
         at = at.tb_next
     request_id = request.scope.get("holdfast.request_id", "")
-    log.error("request %s failed: %s at %s", request_id, type(exc).__name__, place)
+    # These describe settings and tables.
+    why = f": {exc}" if isinstance(exc, (ConfigError, SchemaMismatch)) else ""
+    log.error("request %s failed: %s at %s%s", request_id, type(exc).__name__, place, why)
 
 
 def _invalid(exc: RequestValidationError) -> ProblemError:

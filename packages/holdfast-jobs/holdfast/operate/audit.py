@@ -16,7 +16,7 @@ from holdfast.arguments import checked, identifier, instance, instant, name, tex
 from holdfast.clock import read_instant, write_instant
 from holdfast.document import decode
 from holdfast.engine.audit import subject_id
-from holdfast.errors import ConfigError, Forbidden, JobNotFound, RowInvalid
+from holdfast.errors import Forbidden, JobNotFound, RowInvalid
 from holdfast.ids import read_uuid
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import LONGEST_PAGE, Page, page_of, read_filter, read_id
@@ -145,7 +145,7 @@ class AuditTrail:
 
     def _list(self, wanted: AuditFilter, limit: int, before: int) -> Page[AuditEvent]:
         if not 1 <= limit <= LONGEST_PAGE:
-            raise ConfigError(f"limit must be from 1 to {LONGEST_PAGE}; use next for more events.")
+            raise InvalidAction({"limit": f"must be from 1 to {LONGEST_PAGE}; use next for more events"})
         who = None if wanted.actor is None else read_actor(wanted.actor)
         texts = {name: getattr(wanted, name) for name in ("correlation_id", "request_id", "name")}
         asked: dict[str, Any] = {
@@ -205,17 +205,18 @@ class AuditTrail:
 
 def _text(name: str, value: str | None) -> str | None:
     if value is not None and not (1 <= len(value) <= 500 and "\0" not in value):
-        raise ConfigError(f"{name} must be text of 1 to 500 characters.")
+        raise InvalidAction({name: "must be text of 1 to 500 characters"})
     return value
 
 
 def read_span(since: datetime | None, until: datetime | None) -> dict[str, str | None]:
-    """Return a time span in stored form. Raises ConfigError."""
+    """Return a time span in stored form. Raises InvalidAction."""
     for bound, moment in (("since", since), ("until", until)):
         if moment is not None and moment.tzinfo is None:
-            raise ConfigError(f"{bound} has no time zone; write it like 2026-01-05T09:00:00Z.")
+            says = "has no time zone; write it like 2026-01-05T09:00:00Z"
+            raise InvalidAction({bound: says})
     if since is not None and until is not None and since >= until:
-        raise ConfigError("since must be before until.")
+        raise InvalidAction({"since": "must be before until"})
     return {
         "since": None if since is None else write_instant(since),
         "until": None if until is None else write_instant(until),
