@@ -18,11 +18,10 @@ from holdfast.lazy import lazy_names
 
 if TYPE_CHECKING:
     from holdfast.client.asynchronous import AsyncClient as AsyncClient
-    from holdfast.client.models import EnqueuedJob as EnqueuedJob
     from holdfast.client.models import Event as Event
-    from holdfast.client.models import Explanation as Explanation
-    from holdfast.client.models import Job as Job
-    from holdfast.client.models import Webhook as Webhook
+    from holdfast.client.models import RewriteEvent as RewriteEvent
+    from holdfast.client.operations import NOT_GIVEN as NOT_GIVEN
+    from holdfast.client.operations import Page as Page
     from holdfast.client.problems import AccessRefused as AccessRefused
     from holdfast.client.problems import ApiError as ApiError
     from holdfast.client.problems import Conflicting as Conflicting
@@ -34,28 +33,28 @@ if TYPE_CHECKING:
     from holdfast.client.synchronous import Client as Client
 
 __all__ = [
+    "NOT_GIVEN",
     "AccessRefused",
     "ApiError",
     "AsyncClient",
     "Client",
     "Conflicting",
-    "EnqueuedJob",
     "Event",
-    "Explanation",
     "Invalid",
-    "Job",
     "Missing",
+    "Page",
+    "RewriteEvent",
     "StreamEnded",
     "TooManyRequests",
     "Unavailable",
-    "Webhook",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "holdfast.client.asynchronous": "AsyncClient",
-        "holdfast.client.models": "EnqueuedJob Event Explanation Job Webhook",
+        "holdfast.client.models": "Event RewriteEvent",
+        "holdfast.client.operations": "NOT_GIVEN Page",
         "holdfast.client.problems": (
             "AccessRefused ApiError Conflicting Invalid Missing StreamEnded TooManyRequests"
             " Unavailable"

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.client import operations
-from holdfast.client.models import EnqueuedJob, Event, Explanation, Job, JobCounts, Webhook
-from holdfast.client.operations import Call, EventReader, Page
+from holdfast.client.models import Event, RewriteEvent
+from holdfast.client.operations import Call, EventReader
 from holdfast.client.problems import ApiError, error_from, unreachable
+from holdfast.client.resources.api_keys import AsyncApiKeys
+from holdfast.client.resources.audit import AsyncAudit
+from holdfast.client.resources.batches import AsyncBatches
+from holdfast.client.resources.costs import AsyncCosts
+from holdfast.client.resources.dead_letters import AsyncDeadLetters
+from holdfast.client.resources.deliveries import AsyncDeliveries
+from holdfast.client.resources.jobs import AsyncJobs
+from holdfast.client.resources.queues import AsyncQueues
+from holdfast.client.resources.reviews import AsyncReviews
+from holdfast.client.resources.rewrites import AsyncRewrites
+from holdfast.client.resources.runs import AsyncRuns
+from holdfast.client.resources.schedules import AsyncSchedules
+from holdfast.client.resources.tenants import AsyncTenants
+from holdfast.client.resources.webhooks import AsyncWebhooks
+from holdfast.client.resources.workers import AsyncWorkers
+from holdfast.client.resources.workflows import AsyncWorkflows
 from holdfast.client.transport import TIMEOUT_SECONDS, document_of, httpx2, options
 
 T = TypeVar("T")
@@ -25,8 +41,22 @@ class AsyncClient:
         self._http = httpx2.AsyncClient(**options(url, key, timeout, transport))
         self._rng = random.Random()
         self._sleep = asyncio.sleep
-        self.jobs = Jobs(self)
-        self.webhooks = Webhooks(self)
+        self.api_keys = AsyncApiKeys(self)
+        self.audit = AsyncAudit(self)
+        self.batches = AsyncBatches(self)
+        self.costs = AsyncCosts(self)
+        self.dead_letters = AsyncDeadLetters(self)
+        self.deliveries = AsyncDeliveries(self)
+        self.jobs = AsyncJobs(self)
+        self.queues = AsyncQueues(self)
+        self.reviews = AsyncReviews(self)
+        self.rewrites = AsyncRewrites(self)
+        self.runs = AsyncRuns(self)
+        self.schedules = AsyncSchedules(self)
+        self.tenants = AsyncTenants(self)
+        self.webhooks = AsyncWebhooks(self)
+        self.workers = AsyncWorkers(self)
+        self.workflows = AsyncWorkflows(self)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -79,11 +109,34 @@ class AsyncClient:
         A lost connection is opened again and continues after the last event. Raises ApiError if the
         server refuses the stream.
         """
-        reader, failures = EventReader(after), 0
+        reader = EventReader(after, Event)
+
+        def call() -> Call[Event]:
+            return operations.stream_events(subjects, org_id=org_id, after=reader.position)
+
+        async for event in self._follow(reader, call):
+            yield event
+
+    async def rewrite_events(
+        self, user_id: str, *, home_id: str | None = None, after: str | None = None
+    ) -> AsyncIterator[RewriteEvent]:
+        """Yield the changes of the messages of one person without end, as :meth:`events` does."""
+        reader = EventReader(after, RewriteEvent, "rewrite")
+
+        def call() -> Call[RewriteEvent]:
+            return operations.stream_rewrites(user_id, home_id=home_id, after=reader.position)
+
+        async for event in self._follow(reader, call):
+            yield event
+
+    async def _follow(
+        self, reader: EventReader[T], call: Callable[[], Call[T]]
+    ) -> AsyncIterator[T]:
+        failures = 0
         while True:
             reader.begin()
             try:
-                async for event in self._events(reader, subjects, org_id):
+                async for event in self._read(reader, call()):
                     failures = 0
                     yield event
                 pause = reader.retry_seconds if reader.has_ended else 0.0
@@ -97,10 +150,7 @@ class AsyncClient:
                 failures = min(failures + 1, 10)
             await self._sleep(pause)
 
-    async def _events(
-        self, reader: EventReader, subjects: Sequence[str], org_id: str | None
-    ) -> AsyncIterator[Event]:
-        call = operations.stream_events(subjects, org_id=org_id, after=reader.position)
+    async def _read(self, reader: EventReader[T], call: Call[T]) -> AsyncIterator[T]:
         timeout = httpx2.Timeout(TIMEOUT_SECONDS, read=operations.SILENCE_SECONDS)
         async with self._http.stream(
             call.method,
@@ -115,67 +165,3 @@ class AsyncClient:
             async for part in response.aiter_raw():
                 for event in reader.feed(part):
                     yield event
-
-
-class Jobs:
-    """The jobs that the key may see."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._call = client.call
-
-    async def enqueue(self, job_type: str, payload: Mapping[str, Any], **given: Any) -> EnqueuedJob:
-        """Enqueue a job. A retry is the same job, with or without an idempotency key.
-
-        *given* are ``idempotency_key``, ``org_id``, ``project_id``, ``queue``, ``priority``,
-        ``max_attempts``, ``not_before_at`` and ``correlation_id``.
-        """
-        return await self._call(operations.enqueue_job(job_type, payload, **given))
-
-    async def get(self, job_id: str) -> Job:
-        """Return one job."""
-        return await self._call(operations.get_job(job_id))
-
-    async def list(self, **wanted: Any) -> Page[Job]:
-        """One page of jobs, newest first, by ``state``, ``job_type``, ``queue`` or ``org_id``."""
-        return await self._call(operations.list_jobs(**wanted))
-
-    async def every(self, **wanted: Any) -> AsyncIterator[Job]:
-        """All jobs of a listing, page by page."""
-        cursor: str | None = None
-        while True:
-            page = await self.list(**wanted, cursor=cursor)
-            for item in page.items:
-                yield item
-            if (cursor := page.next) is None:
-                return
-
-    async def counts(self, *, org_id: str | None = None) -> Sequence[JobCounts]:
-        """How many jobs are in each state and queue."""
-        return await self._call(operations.count_jobs(org_id=org_id))
-
-    async def explain(self, job_id: str) -> Explanation:
-        """Explain why a job is in its state."""
-        return await self._call(operations.explain_job(job_id))
-
-    async def cancel(self, job_id: str, *, reason: str) -> str:
-        """Cancel a job; return canceled, requested or too_late."""
-        return await self._call(operations.cancel_job(job_id, reason=reason))
-
-
-class Webhooks:
-    """The webhooks of the key's tenant."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._call = client.call
-
-    async def list(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
-        """One page of endpoints, oldest first."""
-        return await self._call(operations.list_webhooks(limit=limit, cursor=cursor))
-
-    async def add(self, url: str, *, reason: str, events: Sequence[str] = ()) -> Webhook:
-        """Register an endpoint; its secret is in the answer and is not shown again."""
-        return await self._call(operations.add_webhook(url, reason=reason, events=events))
-
-    async def remove(self, webhook_id: str, *, reason: str) -> bool:
-        """Remove an endpoint."""
-        return await self._call(operations.remove_webhook(webhook_id, reason=reason))

@@ -1,82 +1,14 @@
-"""What the API answers, as frozen dataclasses. Unknown fields of newer servers are ignored."""
+"""Events of streams, and how an answer is read. Unknown fields of newer servers are ignored."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
-from datetime import datetime
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import date, datetime
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 M = TypeVar("M")
-
-
-@dataclass(frozen=True, slots=True)
-class EnqueuedJob:
-    """An enqueued job; *created* is False if it existed already."""
-
-    id: str
-    org_id: str
-    job_type: str
-    idempotency_key: str
-    created_at: datetime
-    created: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job without its payload and result."""
-
-    id: str
-    org_id: str
-    project_id: str | None
-    job_type: str
-    category: str
-    state: str
-    queue: str
-    stage: str
-    priority: int
-    attempt_count: int
-    max_attempts: int
-    not_before_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-    finished_at: datetime | None
-    last_error: str | None
-    error_class: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class JobCounts:
-    """How many jobs are in one state and queue."""
-
-    state: str
-    queue: str
-    jobs: int
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why a job is in its state, and what has to happen next."""
-
-    job_id: str
-    state: str
-    reason: str
-    line: str
-    next: str
-    until: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """An endpoint that gets changes. *secret* is there only when it was just made."""
-
-    id: str
-    org_id: str
-    url: str
-    paused_at: datetime | None
-    created_at: datetime
-    secret: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +28,23 @@ class Event:
     position: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RewriteEvent:
+    """A change of one message; *role* says whether the person sent or received it."""
+
+    rewrite_request_id: str
+    role: str
+    status: str
+    has_failed: bool
+    completed_at: datetime | None
+    sender_reveal_at: datetime | None
+    position: str = ""
+
+
 def read(model: type[M], document: Any) -> M:
     """Read a model from a JSON object. A missing field without a default is None."""
     found = document if isinstance(document, Mapping) else {}
-    hints = get_type_hints(model)
+    hints = _HINTS.get(model) or _HINTS.setdefault(model, get_type_hints(model))
     given: dict[str, Any] = {}
     for item in fields(model):  # type: ignore[arg-type]
         if item.name in found:
@@ -109,8 +54,19 @@ def read(model: type[M], document: Any) -> M:
     return model(**given)
 
 
+# The types of a model's fields, which are read once.
+_HINTS: dict[type, dict[str, Any]] = {}
+
+
 def _value(hint: Any, value: Any) -> Any:
-    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    if datetime in kinds and isinstance(value, str):
-        return datetime.fromisoformat(value)
+    """A JSON value as the type of its field. What does not fit is left as it is."""
+    if value is None:
+        return None
+    for kind in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
+        if kind in (datetime, date) and isinstance(value, str):
+            return kind.fromisoformat(value)
+        if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
+            return read(kind, value)
+        if get_origin(kind) is tuple and isinstance(value, list):
+            return tuple(_value(get_args(kind)[0], one) for one in value)
     return value

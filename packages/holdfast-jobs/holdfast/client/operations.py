@@ -1,6 +1,6 @@
-"""The operations of the API that the client uses, without a transport.
+"""A call of the API without a transport, and what both clients share.
 
-Both clients run the same calls, and a test compares every one with the OpenAPI document.
+``calls`` has the calls, which both clients run. A test compares them with the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -10,19 +10,12 @@ import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Generic, TypeVar
+from datetime import date
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
-from holdfast.client.models import (
-    EnqueuedJob,
-    Event,
-    Explanation,
-    Job,
-    JobCounts,
-    Webhook,
-    read,
-)
+from holdfast.client.models import Event, RewriteEvent, read
 from holdfast.client.problems import ApiError, StreamEnded
 
 T = TypeVar("T")
@@ -70,7 +63,7 @@ class Call(Generic[T]):
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return value.isoformat() if isinstance(value, date) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,128 +74,50 @@ class Page(Generic[T]):
     next: str | None
 
 
-def _listing(model: type[T]) -> Callable[[Any], Page[T]]:
-    return lambda found: Page(tuple(read(model, one) for one in found["items"]), found["next"])
+def read_page(model: type[T], found: Any) -> Page[T]:
+    """Read one page of a listing."""
+    return Page(tuple(read(model, one) for one in found["items"]), found["next"])
 
 
-def enqueue_job(
-    job_type: str,
-    payload: Mapping[str, Any],
-    *,
-    idempotency_key: str | None = None,
-    org_id: str | None = None,
-    project_id: str | None = None,
-    queue: str | None = None,
-    priority: str | None = None,
-    max_attempts: int | None = None,
-    not_before_at: datetime | None = None,
-    correlation_id: str | None = None,
-) -> Call[EnqueuedJob]:
-    """Enqueue a job. Without a key the client makes one, so that a retry is the same job."""
-    body = {
-        "job_type": job_type,
-        "payload": dict(payload),
-        "org_id": org_id,
-        "project_id": project_id,
-        "queue": queue,
-        "priority": priority,
-        "max_attempts": max_attempts,
-        "not_before_at": None if not_before_at is None else not_before_at.isoformat(),
-        "correlation_id": correlation_id,
-    }
-    return Call(
-        "enqueue_job",
-        "POST",
-        "/v1/jobs",
-        lambda found: read(EnqueuedJob, found),
-        body={name: value for name, value in body.items() if value is not None},
-        headers={"Idempotency-Key": idempotency_key or f"client:{uuid.uuid4()}"},
-    )
+class Caller(Protocol):
+    """Makes calls: the synchronous client."""
+
+    def call(self, call: Call[T]) -> T: ...
 
 
-def list_jobs(
-    *,
-    state: str | None = None,
-    job_type: str | None = None,
-    queue: str | None = None,
-    org_id: str | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
-) -> Call[Page[Job]]:
-    """List jobs, newest first."""
-    query = {"state": state, "job_type": job_type, "queue": queue, "org_id": org_id}
-    query |= {"limit": limit, "cursor": cursor}  # type: ignore[dict-item]
-    return Call("list_jobs", "GET", "/v1/jobs", _listing(Job), query=query)
+class AsyncCaller(Protocol):
+    """Makes calls: the asynchronous client."""
+
+    async def call(self, call: Call[T]) -> T: ...
 
 
-def get_job(job_id: str) -> Call[Job]:
-    """Return one job."""
-    return _of_job("get_job", "/v1/jobs/{job_id}", job_id, lambda found: read(Job, found))
+class NotGiven(Enum):
+    """The type of :data:`NOT_GIVEN`: a field that is left out. None is sent as null."""
+
+    NOT_GIVEN = "not given"
 
 
-def explain_job(job_id: str) -> Call[Explanation]:
-    """Explain why a job is in its state."""
-    path = "/v1/jobs/{job_id}/explain"
-    return _of_job("explain_job", path, job_id, lambda found: read(Explanation, found))
+NOT_GIVEN = NotGiven.NOT_GIVEN
 
 
-def count_jobs(*, org_id: str | None = None) -> Call[list[JobCounts]]:
-    """Count jobs by state and queue."""
-    return Call(
-        "count_jobs",
-        "GET",
-        "/v1/jobs/counts",
-        lambda found: [read(JobCounts, one) for one in found],
-        query={"org_id": org_id},
-    )
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a request without the fields that are left out."""
+    return {name: _json(value) for name, value in fields.items() if value is not NOT_GIVEN}
 
 
-def cancel_job(job_id: str, *, reason: str) -> Call[str]:
-    """Cancel a job; return canceled, requested or too_late."""
-    return Call(
-        "cancel_job",
-        "POST",
-        "/v1/jobs/{job_id}/cancel",
-        lambda found: str(found["outcome"]),
-        names={"job_id": job_id},
-        body={"reason": reason},
-        is_repeatable=False,
-    )
+def _json(value: Any) -> Any:
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {name: _json(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json(one) for one in value]
+    return value
 
 
-def _of_job(operation_id: str, path: str, job_id: str, reading: Callable[[Any], T]) -> Call[T]:
-    return Call(operation_id, "GET", path, reading, names={"job_id": job_id})
-
-
-def list_webhooks(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Webhook]]:
-    """List endpoints, oldest first."""
-    query = {"limit": limit, "cursor": cursor}
-    return Call("list_webhooks", "GET", "/v1/webhooks", _listing(Webhook), query=query)
-
-
-def add_webhook(url: str, *, reason: str, events: Sequence[str] = ()) -> Call[Webhook]:
-    """Register an endpoint; its secret is in the answer and is not shown again."""
-    return Call(
-        "add_webhook",
-        "POST",
-        "/v1/webhooks",
-        lambda found: read(Webhook, found),
-        body={"url": url, "events": list(events), "reason": reason},
-        is_repeatable=False,
-    )
-
-
-def remove_webhook(webhook_id: str, *, reason: str) -> Call[bool]:
-    """Remove an endpoint."""
-    return Call(
-        "remove_webhook",
-        "POST",
-        "/v1/webhooks/{webhook_id}/remove",
-        lambda found: bool(found["changed"]),
-        names={"webhook_id": webhook_id},
-        body={"reason": reason},
-        is_repeatable=False,
-    )
+def new_key() -> str:
+    """A new idempotency key, so that a repeated request is the same job."""
+    return f"client:{uuid.uuid4()}"
 
 
 def stream_events(
@@ -223,6 +138,23 @@ def stream_events(
     )
 
 
+def stream_rewrites(
+    user_id: str, *, home_id: str | None = None, after: str | None = None
+) -> Call[RewriteEvent]:
+    """Stream the states of the messages that a person sends and receives."""
+    headers = {"Accept": "text/event-stream"}
+    if after is not None:
+        headers["Last-Event-ID"] = after
+    return Call(
+        "stream_rewrites",
+        "GET",
+        "/v1/rewrites/events",
+        lambda found: read(RewriteEvent, found),
+        query={"user_id": user_id, "home_id": home_id},
+        headers=headers,
+    )
+
+
 def pause_after(attempt: int, retry_after: str | None, rng: random.Random) -> float:
     """How long to wait before the next attempt: what the server says, or longer each time."""
     if retry_after is not None and retry_after.isdecimal():
@@ -231,11 +163,15 @@ def pause_after(attempt: int, retry_after: str | None, rng: random.Random) -> fl
     return rng.uniform(longest / 2, longest)
 
 
-class EventReader:
-    """Reads server-sent events from bytes, and keeps the position to resume from."""
+class EventReader(Generic[T]):
+    """Reads server-sent events from bytes, and keeps the position to resume from.
 
-    def __init__(self, after: str | None) -> None:
+    Events with another name than *name* are left out.
+    """
+
+    def __init__(self, after: str | None, model: type[T], name: str = "change") -> None:
         self.position = after
+        self._model, self._name = model, name
         self.retry_seconds = 2.0
         # Whether the server said farewell.
         self.has_ended = False
@@ -246,7 +182,7 @@ class EventReader:
         """Begin with a new connection. Half an event of the one before is dropped."""
         self._text, self._fields, self.has_ended = b"", {}, False
 
-    def feed(self, part: bytes) -> Iterator[Event]:
+    def feed(self, part: bytes) -> Iterator[T]:
         """Yield the events that *part* completes. Raises StreamEnded."""
         *lines, self._text = (self._text + part).split(b"\n")
         for raw in lines:
@@ -258,7 +194,7 @@ class EventReader:
             named, self._fields = self._fields, {}
             yield from self._dispatch(named)
 
-    def _dispatch(self, named: Mapping[str, list[str]]) -> Iterator[Event]:
+    def _dispatch(self, named: Mapping[str, list[str]]) -> Iterator[T]:
         if "id" in named:
             self.position = named["id"][-1]
         if "retry" in named and named["retry"][-1].isdecimal():
@@ -266,15 +202,13 @@ class EventReader:
         if "data" not in named:
             return
         document = json.loads("\n".join(named["data"]))
-        match named.get("event", ["message"])[-1]:
-            case "change":
-                yield read(Event, {**document, "position": self.position})
-            case "end":
-                self.has_ended = True
-                if document.get("reason") == "access_ended":
-                    raise StreamEnded(
-                        401, "access_ended", "The key of the stream is no longer valid."
-                    )
+        name = named.get("event", ["message"])[-1]
+        if name == self._name:
+            yield read(self._model, {**document, "position": self.position})
+        elif name == "end":
+            self.has_ended = True
+            if document.get("reason") == "access_ended":
+                raise StreamEnded(401, "access_ended", "The key of the stream is no longer valid.")
 
 
 def is_final(error: ApiError) -> bool:

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from holdfast.client import operations
-from holdfast.client.models import EnqueuedJob, Event, Explanation, Job, JobCounts, Webhook
-from holdfast.client.operations import Call, EventReader, Page
+from holdfast.client.models import Event, RewriteEvent
+from holdfast.client.operations import Call, EventReader
 from holdfast.client.problems import ApiError, error_from, unreachable
+from holdfast.client.resources.api_keys import ApiKeys
+from holdfast.client.resources.audit import Audit
+from holdfast.client.resources.batches import Batches
+from holdfast.client.resources.costs import Costs
+from holdfast.client.resources.dead_letters import DeadLetters
+from holdfast.client.resources.deliveries import Deliveries
+from holdfast.client.resources.jobs import Jobs
+from holdfast.client.resources.queues import Queues
+from holdfast.client.resources.reviews import Reviews
+from holdfast.client.resources.rewrites import Rewrites
+from holdfast.client.resources.runs import Runs
+from holdfast.client.resources.schedules import Schedules
+from holdfast.client.resources.tenants import Tenants
+from holdfast.client.resources.webhooks import Webhooks
+from holdfast.client.resources.workers import Workers
+from holdfast.client.resources.workflows import Workflows
 from holdfast.client.transport import TIMEOUT_SECONDS, document_of, httpx2, options
 
 T = TypeVar("T")
@@ -25,8 +41,22 @@ class Client:
         self._http = httpx2.Client(**options(url, key, timeout, transport))
         self._rng = random.Random()
         self._sleep = time.sleep
+        self.api_keys = ApiKeys(self)
+        self.audit = Audit(self)
+        self.batches = Batches(self)
+        self.costs = Costs(self)
+        self.dead_letters = DeadLetters(self)
+        self.deliveries = Deliveries(self)
         self.jobs = Jobs(self)
+        self.queues = Queues(self)
+        self.reviews = Reviews(self)
+        self.rewrites = Rewrites(self)
+        self.runs = Runs(self)
+        self.schedules = Schedules(self)
+        self.tenants = Tenants(self)
         self.webhooks = Webhooks(self)
+        self.workers = Workers(self)
+        self.workflows = Workflows(self)
 
     def __enter__(self) -> Client:
         return self
@@ -79,11 +109,30 @@ class Client:
         A lost connection is opened again and continues after the last event. Raises ApiError if the
         server refuses the stream.
         """
-        reader, failures = EventReader(after), 0
+        reader = EventReader(after, Event)
+
+        def call() -> Call[Event]:
+            return operations.stream_events(subjects, org_id=org_id, after=reader.position)
+
+        return self._follow(reader, call)
+
+    def rewrite_events(
+        self, user_id: str, *, home_id: str | None = None, after: str | None = None
+    ) -> Iterator[RewriteEvent]:
+        """Yield the changes of the messages of one person without end, as :meth:`events` does."""
+        reader = EventReader(after, RewriteEvent, "rewrite")
+
+        def call() -> Call[RewriteEvent]:
+            return operations.stream_rewrites(user_id, home_id=home_id, after=reader.position)
+
+        return self._follow(reader, call)
+
+    def _follow(self, reader: EventReader[T], call: Callable[[], Call[T]]) -> Iterator[T]:
+        failures = 0
         while True:
             reader.begin()
             try:
-                for event in self._events(reader, subjects, org_id):
+                for event in self._read(reader, call()):
                     failures = 0
                     yield event
                 pause = reader.retry_seconds if reader.has_ended else 0.0
@@ -97,10 +146,7 @@ class Client:
                 failures = min(failures + 1, 10)
             self._sleep(pause)
 
-    def _events(
-        self, reader: EventReader, subjects: Sequence[str], org_id: str | None
-    ) -> Iterator[Event]:
-        call = operations.stream_events(subjects, org_id=org_id, after=reader.position)
+    def _read(self, reader: EventReader[T], call: Call[T]) -> Iterator[T]:
         timeout = httpx2.Timeout(TIMEOUT_SECONDS, read=operations.SILENCE_SECONDS)
         with self._http.stream(
             call.method,
@@ -114,66 +160,3 @@ class Client:
                 raise error_from(response.status_code, document_of(response))
             for part in response.iter_raw():
                 yield from reader.feed(part)
-
-
-class Jobs:
-    """The jobs that the key may see."""
-
-    def __init__(self, client: Client) -> None:
-        self._call = client.call
-
-    def enqueue(self, job_type: str, payload: Mapping[str, Any], **given: Any) -> EnqueuedJob:
-        """Enqueue a job. A retry is the same job, with or without an idempotency key.
-
-        *given* are ``idempotency_key``, ``org_id``, ``project_id``, ``queue``, ``priority``,
-        ``max_attempts``, ``not_before_at`` and ``correlation_id``.
-        """
-        return self._call(operations.enqueue_job(job_type, payload, **given))
-
-    def get(self, job_id: str) -> Job:
-        """Return one job."""
-        return self._call(operations.get_job(job_id))
-
-    def list(self, **wanted: Any) -> Page[Job]:
-        """One page of jobs, newest first, by ``state``, ``job_type``, ``queue`` or ``org_id``."""
-        return self._call(operations.list_jobs(**wanted))
-
-    def every(self, **wanted: Any) -> Iterator[Job]:
-        """All jobs of a listing, page by page."""
-        cursor: str | None = None
-        while True:
-            page = self.list(**wanted, cursor=cursor)
-            yield from page.items
-            if (cursor := page.next) is None:
-                return
-
-    def counts(self, *, org_id: str | None = None) -> Sequence[JobCounts]:
-        """How many jobs are in each state and queue."""
-        return self._call(operations.count_jobs(org_id=org_id))
-
-    def explain(self, job_id: str) -> Explanation:
-        """Explain why a job is in its state."""
-        return self._call(operations.explain_job(job_id))
-
-    def cancel(self, job_id: str, *, reason: str) -> str:
-        """Cancel a job; return canceled, requested or too_late."""
-        return self._call(operations.cancel_job(job_id, reason=reason))
-
-
-class Webhooks:
-    """The webhooks of the key's tenant."""
-
-    def __init__(self, client: Client) -> None:
-        self._call = client.call
-
-    def list(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Webhook]:
-        """One page of endpoints, oldest first."""
-        return self._call(operations.list_webhooks(limit=limit, cursor=cursor))
-
-    def add(self, url: str, *, reason: str, events: Sequence[str] = ()) -> Webhook:
-        """Register an endpoint; its secret is in the answer and is not shown again."""
-        return self._call(operations.add_webhook(url, reason=reason, events=events))
-
-    def remove(self, webhook_id: str, *, reason: str) -> bool:
-        """Remove an endpoint."""
-        return self._call(operations.remove_webhook(webhook_id, reason=reason))

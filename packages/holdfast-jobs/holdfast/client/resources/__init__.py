@@ -1,0 +1,1 @@
+"""The resources of the HTTP API. Written by tools/client_code.py."""

@@ -1,0 +1,89 @@
+"""Methods about reviews. Written by tools/client_code.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.client.calls.reviews import (
+    NewRecipient,
+    ReviewDocument,
+    SubmittedReview,
+    get_review,
+    submit_review,
+)
+from holdfast.client.operations import (
+    NOT_GIVEN,
+    AsyncCaller,
+    Caller,
+    NotGiven,
+)
+
+
+class Reviews:
+    """The reviews that the key may use."""
+
+    def __init__(self, client: Caller) -> None:
+        self._call = client.call
+
+    def submit(
+        self,
+        changelist_id: str,
+        review_version: int,
+        idempotency_key: str,
+        patch: str,
+        *,
+        recipients: Sequence[NewRecipient] | NotGiven = NOT_GIVEN,
+        rerun: bool | NotGiven = NOT_GIVEN,
+        org_id: str | NotGiven | None = NOT_GIVEN,
+    ) -> SubmittedReview:
+        """Submit a version of a change, or return the existing review of it, with 200."""
+        return self._call(
+            submit_review(
+                changelist_id,
+                review_version,
+                idempotency_key,
+                patch,
+                recipients=recipients,
+                rerun=rerun,
+                org_id=org_id,
+            )
+        )
+
+    def get(self, review_id: str, *, org_id: str | None = None) -> ReviewDocument:
+        """Return a review with its findings."""
+        return self._call(get_review(review_id, org_id=org_id))
+
+
+class AsyncReviews:
+    """The reviews that the key may use."""
+
+    def __init__(self, client: AsyncCaller) -> None:
+        self._call = client.call
+
+    async def submit(
+        self,
+        changelist_id: str,
+        review_version: int,
+        idempotency_key: str,
+        patch: str,
+        *,
+        recipients: Sequence[NewRecipient] | NotGiven = NOT_GIVEN,
+        rerun: bool | NotGiven = NOT_GIVEN,
+        org_id: str | NotGiven | None = NOT_GIVEN,
+    ) -> SubmittedReview:
+        """Submit a version of a change, or return the existing review of it, with 200."""
+        return await self._call(
+            submit_review(
+                changelist_id,
+                review_version,
+                idempotency_key,
+                patch,
+                recipients=recipients,
+                rerun=rerun,
+                org_id=org_id,
+            )
+        )
+
+    async def get(self, review_id: str, *, org_id: str | None = None) -> ReviewDocument:
+        """Return a review with its findings."""
+        return await self._call(get_review(review_id, org_id=org_id))
