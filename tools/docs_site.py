@@ -20,6 +20,7 @@ ORDER = (
     "quickstart.md",
     "tutorial.md",
     "typed-jobs.md",
+    "flow-control.md",
     "fastapi.md",
     "django.md",
     "sqlalchemy.md",

@@ -11,7 +11,7 @@ import pytest
 from holdfast import FakeClock, Holdfast, InvalidJob, Snooze, State, Transient
 from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.deadline import expire_jobs
-from holdfast.engine.job import SYSTEM, Completed
+from holdfast.engine.job import SYSTEM, Completed, Released
 from holdfast.engine.maintenance import tidy
 from holdfast.engine.settle import settle
 from holdfast.event import JobSettled
@@ -130,6 +130,20 @@ def test_a_job_that_runs_at_its_deadline_may_finish(
 
     assert settle(hf.store, [(claimed, Completed())], actor=SYSTEM)[0].lease_held
     assert state(hf, job) is State.COMPLETED
+
+
+def test_a_job_that_runs_at_its_deadline_is_canceled_when_it_waits_again(
+    hf: Holdfast, ran: list[int], clock: FakeClock
+) -> None:
+    job = put(hf)
+    (claimed,) = claim(hf, lease_ms=600_000)
+    clock.advance(seconds=61)
+    expire_jobs(hf.store)
+    settle(hf.store, [(claimed, Released("drain"))], actor=SYSTEM)
+    hf.worker().run_once()
+
+    assert state(hf, job) is State.CANCELED
+    assert ran == []
 
 
 def test_a_late_job_on_a_paused_queue_is_canceled_by_maintenance(

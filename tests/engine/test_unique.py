@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -216,16 +217,40 @@ def test_an_enqueue_waits_for_the_open_transaction_of_another_with_the_key(
     assert [(one.id, one.created) for one in answers] == [(first.id, False)]
 
 
-def test_a_tenant_cannot_take_a_key_of_another(work: Holdfast, postgres_url: str) -> None:
-    if work.settings.db != postgres_url:
-        pytest.skip("only PostgreSQL has roles")
-    with connection_of(postgres_url) as conn:
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            put(work, org_id=OTHER_ORG, conn=conn)
-        conn.rollback()
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            conn.execute("UPDATE holdfast.unique_key SET unique_key = 'x'")
-    assert stored(work) == []
+def test_a_tenant_cannot_touch_the_keys_of_another(postgres_url: str) -> None:
+    with Holdfast(settings=Settings(db=postgres_url), clock=SystemClock()) as hf:
+        hf.job(TYPE)(lambda job, payload: payload)
+        held = put(hf, org_id=OTHER_ORG)
+        with connection_of(postgres_url) as conn:
+            for statement in (
+                "SELECT * FROM holdfast.lock_keys(%s::json)",
+                "SELECT * FROM holdfast.write_flow(%s::json, '[]')",
+            ):
+                key = {"org_id": OTHER_ORG, "job_type": TYPE, "unique_key": "customer:7"}
+                asked = json.dumps([{**key, "job_id": held.id, "replaces": True, "place": 0}])
+                with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level"):
+                    conn.execute(statement, [asked])
+                conn.rollback()
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                conn.execute("UPDATE holdfast.unique_key SET unique_key = 'x'")
+        assert stored(hf) == [("queued", 1)]
+
+
+def test_a_tenant_gives_a_key_only_to_a_job_of_its_own_transaction(postgres_url: str) -> None:
+    with Holdfast(settings=Settings(db=postgres_url), clock=SystemClock()) as hf:
+        hf.job(TYPE)(lambda job, payload: payload)
+        waiting, other = put(hf, 1), put(hf, 2, unique_key="customer:8")
+        hold = {"org_id": ORG, "job_type": TYPE, "unique_key": "customer:7", "replaces": True}
+        due = {"org_id": ORG, "job_id": waiting.id, "deadline_at": "2000-01-01T00:00:00Z"}
+        with connection_of(postgres_url) as conn:
+            conn.execute(
+                "SELECT * FROM holdfast.write_flow(%s::json, %s::json)",
+                [json.dumps([{**hold, "job_id": other.id}]), json.dumps([due])],
+            )
+            conn.commit()
+
+        assert stored(hf) == [("queued", 1), ("queued", 2)]
+        assert look(hf.store, "SELECT count(*) AS n FROM holdfast.job_deadline") == [{"n": 0}]
 
 
 @pytest.mark.parametrize(
@@ -280,6 +305,20 @@ def test_a_claimed_job_is_not_superseded_and_the_latest_waits(work: Holdfast) ->
 
     assert latest.created
     assert stored(work) == [("processing", 1), ("queued", 2)]
+
+
+def test_a_retried_job_is_not_superseded(hf: Holdfast) -> None:
+    def fail(job: Any, payload: Any) -> None:
+        raise Transient("later")
+
+    hf.job(TYPE)(fail)
+    put(hf, 1, unique="queued")
+    hf.worker().run_once()
+
+    latest = put(hf, 2, unique="queued")
+
+    assert latest.created
+    assert stored(hf) == [("queued", 1), ("queued", 2)]
 
 
 def test_of_many_requests_the_last_one_is_stored(work: Holdfast) -> None:

@@ -177,6 +177,24 @@ def test_enqueue_as_json_has_the_documented_fields(run: Run, url: str) -> None:
     assert (done.json["created"], done.json["differs"]) == (True, False)
 
 
+def test_enqueue_takes_a_unique_key_and_a_deadline(run: Run, url: str) -> None:
+    def put(*options: str) -> dict[str, object]:
+        given = ("enqueue", "greet", "{}", "--org", ORG, "--json", *options)
+        return run(*given, db=url, app=APP).json
+
+    first = put("--unique-key", "a", "--expires-in", "1h")
+    assert put("--unique-key", "a") == {**first, "created": False}
+    latest = put("--unique-key", "a", "--debounce", "30s", "--debounce-limit", "5m")
+    refused = run("enqueue", "greet", "--org", ORG, "--replace", db=url, app=APP)
+
+    shown = [
+        run("jobs", "show", str(each["job_id"]), "--json", db=url).json for each in (first, latest)
+    ]
+    assert [one["state"] for one in shown] == ["canceled", "queued"]
+    assert shown[0]["deadline_at"] > shown[0]["created_at"]
+    assert (refused.code, "replace: needs unique_key" in refused.err) == (1, True)
+
+
 def test_enqueue_takes_a_delay_or_a_time(run: Run, url: str) -> None:
     delayed = enqueue(run, url, "greet", "{}", "--delay", "1h30m")
     later = enqueue(run, url, "greet", "{}", "--at", "2027-01-02T08:00:00+01:00")

@@ -42,6 +42,23 @@ from holdfast.errors import InvalidJob
 @click.option(
     "--at", callback=read_instant_option, help="Start it not before this time (ISO 8601)."
 )
+@click.option("--expires-in", help="Cancel it if it has not started after this time, like 10m.")
+@click.option(
+    "--deadline",
+    callback=read_instant_option,
+    help="Cancel it if it has not started by this time (ISO 8601).",
+)
+@click.option("--unique-key", help="Return the job that waits or runs with this key, if any.")
+@click.option(
+    "--unique",
+    type=click.Choice(["active", "queued"]),
+    help="Free the key when the job has ended (active, the default) or was claimed (queued).",
+)
+@click.option("--replace", is_flag=True, help="Supersede the waiting job with the unique key.")
+@click.option(
+    "--debounce", help="Like --replace, and start it this long after the last enqueue, like 30s."
+)
+@click.option("--debounce-limit", help="Longest wait of a debounced job, like 5m.")
 @json_option
 def enqueue(job_type: str, payload: str, as_json: bool, **options: Any) -> None:
     """Enqueue one job.
@@ -56,6 +73,8 @@ def enqueue(job_type: str, payload: str, as_json: bool, **options: Any) -> None:
         raise InvalidJob({"payload": str(exc)}) from exc
     with app_of(click.get_current_context(), required=True) as hf:
         operator = operator_of(hf, options.pop("actor"))
+        if options["unique"] is None:
+            del options["unique"]
         job = operator.jobs.enqueue(job_type, value, **options)
     if as_json:
         print_json(
