@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast import RetryPolicy
 from holdfast.engine.category import CATEGORIES, GENERAL
-from holdfast.engine.handler import pipeline_stage
+from holdfast.engine.handler import Registry
+from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.retry import (
     CRITIC,
     RETRY_AFTER_CEILING,
@@ -215,7 +216,9 @@ def test_every_category_has_its_queue() -> None:
 
 @pytest.mark.req("K-08")
 def test_a_pipeline_stage_has_the_defaults_of_the_critic() -> None:
-    stage = pipeline_stage(lambda job, payload: None, name="fetch")
+    registry = Registry()
+    Pipeline(registry, "review.make", (), "general", {}).stage("fetch")(lambda job, payload: None)
+    stage = registry.get("review.make").first
 
     assert (stage.max_attempts, stage.retry) == (5, CRITIC)
     assert (CRITIC.first, CRITIC.multiplier) == (timedelta(seconds=1), 2.0)
