@@ -85,8 +85,8 @@ batch-faults: $(STAMP)  ## Inject every provider fault and kill; count double bi
 outbox-faults: $(STAMP)  ## Inject every channel fault, refusal and kill; count duplicate, lost and held deliveries; SEEDS=n
 	@$(BIN)/python tools/outbox_faults.py --seeds $(SEEDS)
 
-eval: $(STAMP)  ## Measure the lexicons and the validation of the rewrite; AGAINST=revision or folder
-	@$(BIN)/python tools/rewrite_eval.py $(if $(AGAINST),--against $(AGAINST))
+eval: $(STAMP)  ## Measure the lexicons and the validation of the rewrite; AGAINST=revision or folder, JUDGE=provider or a file
+	@$(BIN)/python tools/rewrite_eval.py $(if $(AGAINST),--against $(AGAINST)) $(if $(JUDGE),--judge $(JUDGE))
 
 sim:  ## Run seeded simulations: make sim SEEDS=n (not built yet)
 	@echo "make sim: the simulated world is not built yet."; exit 1

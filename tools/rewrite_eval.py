@@ -42,7 +42,7 @@ from holdfast_rewrite.lexicon import SECTIONS, Lexicon
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from tools.rewrite_cases import EVAL, ROOT, Case, cases_of, locales, originals_of, polite_of
-from tools.rewrite_judges import load_judge
+from tools.rewrite_judges import Recording, UnknownJudge, load_judge
 from tools.rewrite_measure import (
     labeled_of,
     measure_classifier,
@@ -380,6 +380,7 @@ def check_given(given: argparse.Namespace) -> None:
         raise Refused(f"{strange[0]} has no cases; there are: {', '.join(known)}.")
     if given.rewrites:
         read_answers(given.rewrites, given.cases)
+    load_judge(given.judge, ())
     if not given.against or Path(given.against).is_dir():
         return
     if Path(given.against).is_file():
@@ -404,15 +405,18 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--rewrites", type=Path, help="what a model answered, to be judged as well")
     parser.add_argument("--cases", type=Path, default=EVAL, help="a folder like eval/")
     parser.add_argument(
-        "--judge", default="scripted", help="scripted, a file of verdicts, or module:factory"
+        "--judge",
+        default="scripted",
+        help="scripted, provider (the judge of holdfast.toml), a file of verdicts, module:factory",
     )
+    parser.add_argument("--record", type=Path, help="a file to keep the judge's verdicts in")
     parser.add_argument("--wrong", action="store_true", help="list what came out wrong")
     parser.add_argument("--json", action="store_true", help="print what came of every text")
     given = parser.parse_args(args)
     try:
         check_given(given)
         return _run(given)
-    except Refused as refused:
+    except (Refused, UnknownJudge) as refused:
         print(refused, file=sys.stderr)
         return 2
 
@@ -450,6 +454,8 @@ def _run_pairs(given: argparse.Namespace) -> list[str]:
     for name in (TUNING, SEALED):
         pairs = pairs_of(name)
         judge = load_judge(given.judge, pairs)
+        if given.record:
+            judge = Recording(judge, given.record)
         tables[name] = measure_pairs(pairs, judge)
     show_tables(tables, judge.name)
     show_classifier({name: measure_classifier(labeled_of(name)) for name in (TUNING, SEALED)})

@@ -1,4 +1,4 @@
-"""Judges for the evaluation: scripted with known error rates, recorded, or loaded from a module."""
+"""Judges for the evaluation: scripted with known error rates, recorded, of a provider or module."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Protocol, cast
 
+from holdfast.config import Settings
+from holdfast.errors import ConfigError
 from tools.rewrite_pairs import Pair
 
 
@@ -88,14 +90,63 @@ class RecordedJudge:
         return self.verdicts.get(pair.pair_id, Verdict.NONE)
 
 
-def load_judge(route: str, pairs: Iterable[Pair]) -> EvalJudge:
-    """Return the judge of a route: scripted, a file of recorded verdicts, or module:factory.
+class UnknownJudge(Exception):
+    """A route that names no judge; the message says what to name instead."""
 
-    The factory takes no arguments and returns an EvalJudge; it may call a provider with a key.
+
+def load_judge(route: str, pairs: Iterable[Pair]) -> EvalJudge:
+    """Return the judge of a route. Raises UnknownJudge.
+
+    `scripted`; `provider`, the judge of holdfast.toml; a file of recorded verdicts; or
+    `module:factory`, whose factory takes no arguments and returns an EvalJudge.
     """
     if route == "scripted":
         return ScriptedJudge.over(pairs)
+    if route == "provider":
+        return _provider()
     if ":" in route and not Path(route).exists():
-        module, _, factory = route.partition(":")
+        return _made_by(route)
+    try:
+        return RecordedJudge.read(Path(route))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UnknownJudge(
+            f"{route} is no judge: name scripted, provider, module:factory, or a file of lines"
+            ' like {"pair_id": "…", "verdict": "store"}.'
+        ) from None
+
+
+def _provider() -> EvalJudge:
+    from tools.rewrite_provider_judge import ProviderJudge
+
+    try:
+        return ProviderJudge(Settings.load())
+    except ConfigError as exc:
+        raise UnknownJudge(str(exc)) from None
+
+
+def _made_by(route: str) -> EvalJudge:
+    module, _, factory = route.partition(":")
+    try:
         return cast(Callable[[], EvalJudge], getattr(importlib.import_module(module), factory))()
-    return RecordedJudge.read(Path(route))
+    except ImportError as exc:
+        raise UnknownJudge(f"{route} is no judge: {exc}.") from None
+    except AttributeError:
+        raise UnknownJudge(f"{route} is no judge: {module} has no {factory}.") from None
+
+
+@dataclass(slots=True)
+class Recording:
+    """Keeps the verdicts of another judge in a file, for RecordedJudge."""
+
+    judge: EvalJudge
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.judge.name
+
+    def verdict(self, pair: Pair) -> Verdict:
+        found = self.judge.verdict(pair)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"pair_id": pair.pair_id, "verdict": found.value}) + "\n")
+        return found

@@ -232,6 +232,23 @@ def show_tables(tables: dict[str, Table], judge: str) -> None:
     _heading(f"gate and judge ({judge})", tables)
     _row("bad stored", [stored(table.bad) for table in tables.values()])
     _row("good held", [held(table.good) for table in tables.values()])
+    _heading("gate alone, by author", tables)
+    for author in sorted({one.pair.author for table in tables.values() for one in table.judged}):
+        rows = [[one for one in t.judged if one.pair.author == author] for t in tables.values()]
+        good = [[one for one in row if one.pair.is_good] for row in rows]
+        _row(f"{author}: good refused or warned", [caught(row) for row in good])
+        certain = [[one for one in row if one.pair.kind in CERTAIN] for row in rows]
+        _row(f"{author}: certain kinds refused", [refused(row) for row in certain])
+    _heading("gate and judge, bad stored by kind", tables)
+    for kind in _kinds(tables.values()):
+        _row(kind, [stored(table.where(kind=kind)) for table in tables.values()])
+    _heading("gate and judge, bad stored and good held by language", tables)
+    for language in _languages(tables.values()):
+        rows = [table.where(language=language) for table in tables.values()]
+        bad = [[one for one in row if not one.pair.is_good] for row in rows]
+        good = [[one for one in row if one.pair.is_good] for row in rows]
+        _row(f"{language}: bad stored", [stored(row) for row in bad])
+        _row(f"{language}: good held", [held(row) for row in good])
     _heading("gate alone, bad refused by kind", tables)
     for kind in _kinds(tables.values()):
         _row(kind, [refused(table.where(kind=kind)) for table in tables.values()])
@@ -239,9 +256,7 @@ def show_tables(tables: dict[str, Table], judge: str) -> None:
     for kind in _kinds(tables.values()):
         _row(kind, [caught(table.where(kind=kind)) for table in tables.values()])
     _heading("gate alone, good refused or warned by language", tables)
-    languages = sorted(
-        {one.pair.request.target_locale for t in tables.values() for one in t.judged}
-    )
+    languages = _languages(tables.values())
     for language in languages:
         _row(
             language,
@@ -268,6 +283,10 @@ def show_wrong(tables: dict[str, Table]) -> None:
 def _kinds(tables: Iterable[Table]) -> list[str]:
     counts = Counter(one.pair.kind for table in tables for one in table.bad)
     return sorted(counts)
+
+
+def _languages(tables: Iterable[Table]) -> list[str]:
+    return sorted({one.pair.request.target_locale for table in tables for one in table.judged})
 
 
 def _heading(title: str, tables: dict[str, Table]) -> None:

@@ -72,6 +72,8 @@ class Pair:
     kind: str
     rewrite: str
     request: RewriteRequest
+    # Who phrased it. No author of the sealed set wrote a case of the tuning set.
+    author: str = TUNING
 
     @property
     def is_good(self) -> bool:
@@ -87,6 +89,7 @@ class SealedCase:
     """A message of the sealed set with the labels of a person."""
 
     case_id: str
+    author: str
     style: str
     source: str
     target: str
@@ -101,6 +104,7 @@ class SealedCase:
         said = json.loads(line)
         return cls(
             said["id"],
+            said["author"],
             said["style"],
             said["source"],
             said["target"],
@@ -156,6 +160,6 @@ def _sealed(locale: str, folder: Path) -> Iterator[Pair]:
     for case in sealed_of(locale, folder):
         request = case.request
         for at, text in enumerate(case.good, 1):
-            yield Pair(f"{case.case_id} good {at}", GOOD, text, request)
+            yield Pair(f"{case.case_id} good {at}", GOOD, text, request, case.author)
         for at, (kind, text) in enumerate(case.bad, 1):
-            yield Pair(f"{case.case_id} bad {at}", kind, text, request)
+            yield Pair(f"{case.case_id} bad {at}", kind, text, request, case.author)

@@ -10,20 +10,29 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast_rewrite.enums import MessageIntent, Strength
+from holdfast import Settings
+from holdfast_llm import ProviderSettings
+from holdfast_rewrite.enums import Mark, MessageIntent, Strength
+from holdfast_rewrite.settings import JudgeRouteSettings, RewriteSettings
+from holdfast_simulator import Prompt, Simulator, judge
+from tests.apps.household import ROUTE
 from tools.rewrite_cases import EVAL
-from tools.rewrite_judges import RecordedJudge, ScriptedJudge, Verdict
+from tools.rewrite_eval import main
+from tools.rewrite_judges import RecordedJudge, Recording, ScriptedJudge, Verdict
 from tools.rewrite_measure import (
+    MOST_BAD_STORED,
     Share,
     labeled_of,
     measure_classifier,
     measure_pairs,
     missed_targets,
 )
-from tools.rewrite_pairs import CERTAIN, KINDS, SEALED, Pair, pairs_of, sealed_of
+from tools.rewrite_pairs import CERTAIN, KINDS, SEALED, TUNING, Pair, pairs_of, sealed_of
+from tools.rewrite_provider_judge import ProviderJudge
 
 LOCALES = ["de", "en", "es", "fr", "it", "nl", "pl", "pt"]
 TABLES = Path(str(resources.files("holdfast_rewrite")))
@@ -131,6 +140,14 @@ def test_the_sealed_set_has_four_hundred_pairs_and_each_certain_kind_eight_times
     assert [kind for kind in CERTAIN if counts[kind] < 8] == []
 
 
+def test_no_author_of_the_sealed_set_wrote_the_tuning_set_and_each_wrote_enough() -> None:
+    sealed = Counter((pair.author, pair.is_good) for pair in pairs_of(SEALED))
+    tuning = {pair.author for pair in pairs_of(TUNING)}
+
+    assert {author for author, _ in sealed}.isdisjoint(tuning)
+    assert min(sealed.values()) >= 150
+
+
 # -- the figures
 
 
@@ -146,6 +163,24 @@ def test_the_sealed_figures_meet_their_targets() -> None:
     table = measure_pairs(pairs, ScriptedJudge.over(pairs))
 
     assert list(missed_targets(table)) == []
+
+
+def test_the_gate_alone_stores_too_much_of_every_lane_and_strength() -> None:
+    """So `hold` holds all of them, and the documents state what `gate_only` stores."""
+    pairs = pairs_of(SEALED)
+    table = measure_pairs(pairs, ScriptedJudge.over(pairs))
+    passed: dict[tuple[str, str], list[bool]] = {}
+    for one in table.bad:
+        kind = (one.pair.lane, one.pair.request.rewrite_strength)
+        passed.setdefault(kind, []).append(one.gate is not Mark.FAIL)
+    let_through = Share(sum(sum(kind) for kind in passed.values()), len(table.bad))
+
+    assert len(passed) == 4
+    assert min(sum(kind) / len(kind) for kind in passed.values()) > MOST_BAD_STORED
+    said = f"{let_through.part} of {let_through.whole}"
+    pages = ("docs/applications/rewrite-judge.md", "docs/reference/settings.md")
+    for path in (*pages, "holdfast.toml.example"):
+        assert said in (EVAL.parent / path).read_text("utf-8"), path
 
 
 def test_the_scripted_judge_errs_as_often_as_it_says() -> None:
@@ -167,6 +202,62 @@ def test_nothing_is_stored_without_a_verdict_and_a_warning_is_held(tmp_path: Pat
     assert not table.judged[0].is_stored
     assert threat.judge is Verdict.STORE
     assert not threat.is_stored
+
+
+def test_the_judge_of_a_provider_is_asked_as_in_production() -> None:
+    pairs = [pair for pair in pairs_of(SEALED) if pair.request.target_locale == "en"][:4]
+
+    asked: list[str] = []
+
+    def respond(prompt: Prompt) -> Any:
+        asked.append(prompt.text)
+        match len(asked):
+            case 2:
+                return judge(prompt, {"threat"})
+            case 3:
+                return "no verdict"
+            case _:
+                return judge(prompt)
+
+    with Simulator(responder=respond) as simulator:
+        provider = ProviderSettings(
+            base_url=simulator.url("openai"), credential_env="A_KEY", allow_private=True
+        )
+        route = JudgeRouteSettings(provider="openai", adapter_kind="openai_responses", model="j-1")
+        settings = Settings(
+            providers={"openai": provider},
+            rewrite=RewriteSettings(routes=(ROUTE,), judge_route=route),
+        )
+        found = ProviderJudge(settings, env={"A_KEY": "not-a-real-key"})
+        said = [found.verdict(pair) for pair in pairs]
+
+    assert said == [Verdict.STORE, Verdict.HOLD, Verdict.NONE, Verdict.STORE]
+    assert all(pair.request.target_locale in text for pair, text in zip(pairs, asked, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("route", "why"),
+    [
+        ("no.such.module:make", "no.such.module"),
+        ("json:no_such_factory", "has no no_such_factory"),
+        ("no-such-file", "no-such-file is no judge"),
+    ],
+)
+def test_an_unknown_judge_is_an_error_and_not_a_traceback(
+    route: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--judge", route]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_verdicts_are_recorded_for_another_run(tmp_path: Path) -> None:
+    pairs = pairs_of(SEALED)[:20]
+    scripted = ScriptedJudge.over(pairs)
+    recording = Recording(scripted, tmp_path / "verdicts")
+    said = [recording.verdict(pair) for pair in pairs]
+    replayed = RecordedJudge.read(tmp_path / "verdicts")
+
+    assert [replayed.verdict(pair) for pair in pairs] == said
 
 
 def test_an_interval_is_that_of_wilson() -> None:
