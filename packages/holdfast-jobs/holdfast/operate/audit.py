@@ -145,7 +145,9 @@ class AuditTrail:
 
     def _list(self, wanted: AuditFilter, limit: int, before: int) -> Page[AuditEvent]:
         if not 1 <= limit <= LONGEST_PAGE:
-            raise InvalidAction({"limit": f"must be from 1 to {LONGEST_PAGE}; use next for more events"})
+            raise InvalidAction(
+                {"limit": f"must be from 1 to {LONGEST_PAGE}; use next for more events"}
+            )
         who = None if wanted.actor is None else read_actor(wanted.actor)
         texts = {name: getattr(wanted, name) for name in ("correlation_id", "request_id", "name")}
         asked: dict[str, Any] = {
