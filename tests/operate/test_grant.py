@@ -205,7 +205,7 @@ def test_the_command_prints_what_it_did(shop: Holdfast) -> None:
     assert "GRANT USAGE ON SCHEMA app TO holdfast_tenant;" in called.output
     assert "warning: app.note has no row-level security" in called.output
     again = CliRunner().invoke(cli, ["--db", shop.settings.db, "grant", "app.note"])
-    assert "has SELECT, INSERT, UPDATE, DELETE on app.note already" in again.output
+    assert "already has SELECT, INSERT, UPDATE, DELETE on app.note" in again.output
 
 
 DRY = ("--dry-run", "--json")

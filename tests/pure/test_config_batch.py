@@ -70,7 +70,7 @@ def refusal(file: Path, text: str) -> str:
     ids=str,
 )
 def test_a_section_that_cannot_be_used_is_refused(kind: type, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"{kind.__name__} cannot be used"):
+    with pytest.raises(ConfigError, match=f"Invalid {kind.__name__}"):
         kind(**wrong)
 
 

@@ -177,7 +177,7 @@ class CommonProviderSettings(Section):
         if not self.base_url and _is_registered(self.kind):
             object.__setattr__(self, "base_url", provider_kinds()[str(self.kind)].base_url)
         Section.__post_init__(self)
-        refuse(f"{type(self).__name__} cannot be used", self._problems())
+        refuse(f"Invalid {type(self).__name__}", self._problems())
 
     def _problems(self) -> list[str]:
         if self.base_url.startswith("http:") and not self.allow_private:

@@ -178,7 +178,7 @@ class RewriteSettings(Section):
         Section.__post_init__(self)
         _keep_one_name(self)
         refuse(
-            "RewriteSettings cannot be used",
+            "Invalid RewriteSettings",
             [*self._lengths_at_odds(), *self._classifying(), *self._judging()],
         )
 

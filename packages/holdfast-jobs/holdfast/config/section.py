@@ -136,7 +136,7 @@ class RetentionRule(Section):
     def __post_init__(self) -> None:
         Section.__post_init__(self)
         if (self.category, self.job_type, self.state) == (None, None, None):
-            refuse("RetentionRule cannot be used", ["it names no category, job_type or state"])
+            refuse("Invalid RetentionRule", ["it names no category, job_type or state"])
 
 
 @dataclass(frozen=True, slots=True)

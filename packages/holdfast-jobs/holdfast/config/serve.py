@@ -95,7 +95,7 @@ class OidcSettings(Section):
             problems.append("client_secret_env and client_secret_file exclude each other")
         if self.all_tenants and self.tenant_claim is None:
             problems.append("all_tenants needs tenant_claim")
-        refuse("OidcSettings cannot be used", problems)
+        refuse("Invalid OidcSettings", problems)
 
 
 @dataclass(frozen=True, slots=True)

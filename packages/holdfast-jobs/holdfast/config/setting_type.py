@@ -92,7 +92,7 @@ class Section:
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        refuse(f"{name} cannot be used", problems_of(self))
+        refuse(f"Invalid {name}", problems_of(self))
 
 
 def problems_of(section: Any) -> list[str]:
