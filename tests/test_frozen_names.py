@@ -77,9 +77,14 @@ schedule.set_by: code operator
 schedule_tick.outcome: enqueued held missed ran skipped taken
 tenant.set_by: code operator
 worker.state: draining working
+job_wait.state: received timed_out waiting
 worker_run.actor_type: api_key system user
 worker_run.outcome: done failed full lost out_of_time skipped stopped
 worker_run.trigger_kind: cron manual schedule
+workflow.state: canceled completed failed running
+workflow_item.state: canceled completed failed waiting
+workflow_step.on_failure: continue fail ignore
+workflow_step.state: canceled completed failed released running waiting
 """
 
 AUDIT_EVENTS = """
@@ -105,6 +110,7 @@ rewrite_queued rewrite_received rewrite_revealed rewrite_routed rules.declared r
 run.triggered schedule.added schedule.changed schedule.declared schedule.paused schedule.removed
 schedule.reset schedule.resumed table.granted tenant.reset tenant.set
 schedule.triggered webhook.added webhook.paused webhook.removed webhook.resumed webhook.rotated
+event.sent workflow.cancel_requested workflow.enqueued workflow.replay_requested
 """
 
 # Strings of the same shape that are something else: job types, fields, log lines.
@@ -113,6 +119,7 @@ batch.answers_accepted review.criticise review.model review.process rewrite.judg
 """
 
 ERROR_CLASSES = """
+WAIT_TIMED_OUT
 ANSWER_NOT_TAKEN ARTIFACT_STORE_DOWN AUTH_DENIED BATCH_CANCELED BATCH_EXPIRED BATCH_FAILED
 CHANGE_MISSING CHANGE_TOO_LARGE CHECKSUM_MISMATCH CONFIG_INVALID DEFECT DELIVERY_FAILED FAILURE
 GIT_FAILED GONE HANDLER_TIMEOUT JUDGE_ASKED NETWORK_TIMEOUT OUTPUT_INVALID OUTPUT_REJECTED
@@ -215,7 +222,7 @@ serve.oidc.operators serve.oidc.redirect_url serve.oidc.role_claim serve.oidc.sc
 serve.oidc.tenant_claim serve.oidc.viewers
 settle_limit tenants.max_running tenants.weight
 webhooks.allow_private webhooks.connect_seconds webhooks.max_endpoints webhooks.max_parallel
-webhooks.overlap_seconds webhooks.read_seconds
+webhooks.overlap_seconds webhooks.read_seconds workflows.keep_days
 unknown_type_patience_seconds
 """
 
@@ -305,6 +312,10 @@ worker_run_counted_iff_known worker_run_counts_add_up worker_run_finished_iff_ou
 worker_run_once_per_tick worker_run_outcome_known worker_run_trigger_known worker_run_within_bound
 worker_state_known
 webhook_endpoint_overlap_ends
+job_wait_ended_iff_not_waiting job_wait_state_known workflow_item_completed_once
+workflow_item_once_per_place workflow_item_state_known workflow_once_per_key
+workflow_running_iff_not_ended workflow_state_known workflow_step_items_in_range
+workflow_step_policy_known workflow_step_state_known
 """
 
 CONSTRAINTS_ON_SQLITE = ""
@@ -339,6 +350,9 @@ rewrite_output_org_id_rewrite_request_id_fkey rewrite_output_pkey
 rewrite_request_completed_has_output rewrite_request_pkey schedule_pkey tenant_pkey worker_pkey
 worker_run_pkey
 webhook_cursor_only_row_check webhook_cursor_pkey webhook_endpoint_pkey
+job_wait_pkey sent_event_pkey workflow_edge_org_id_workflow_id_fkey workflow_edge_pkey
+workflow_item_org_id_workflow_id_fkey workflow_item_pkey workflow_pkey
+workflow_step_org_id_workflow_id_fkey workflow_step_pkey
 """
 
 

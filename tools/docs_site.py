@@ -21,6 +21,7 @@ ORDER = (
     "tutorial.md",
     "typed-jobs.md",
     "flow-control.md",
+    "workflows.md",
     "fastapi.md",
     "django.md",
     "sqlalchemy.md",

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi.routing import APIRoute
 
-from holdfast import ArtifactSettings, FakeClock, Gone, Holdfast
+from holdfast import ArtifactSettings, FakeClock, Gone, Holdfast, chain
 from holdfast.api import create_app
 from holdfast.api.application import routes_of
 from holdfast.engine.schedule.rows import sync_schedules
@@ -45,6 +45,8 @@ BODIES: dict[str, Any] = {
     "act_on_deliveries": {**REASON, "action": "drop", "filter": {"channel": "mail"}},
     "set_queue_limits": {**REASON, "weight": 2},
     "set_tenant_limits": {**REASON, "weight": 2},
+    "replay_workflow": REASON,
+    "send_workflow_event": {**REASON, "name": "approved"},
     "add_webhook": {**REASON, "url": "https://example.com/hooks"},
     "submit_rewrite": {
         "sender_user_id": SENDER,
@@ -65,7 +67,7 @@ approve_held_rewrite reject_held_rewrite
 cancel_job pause_queue resume_queue reset_queue pause_schedule resume_schedule trigger_schedule
 reset_tenant replay_dead_letter discard_dead_letter confirm_delivery resend_delivery drop_delivery
 revoke_api_key cancel_batch release_batch adopt_batch rotate_webhook pause_webhook resume_webhook
-remove_webhook
+remove_webhook cancel_workflow
 """
 BODIES.update(dict.fromkeys(_ACTIONS.split(), REASON))
 # The query of a route that requires one.
@@ -149,6 +151,7 @@ class World:
                 hf, "held", tries=(("first", "unsure"),)
             ),
             "/v1/webhooks/{webhook_id}": hook.endpoint.id,
+            "/v1/workflows/{workflow_id}": self.workflow(),
             "/v1/queues/{name}": "q:default",
             "/v1/schedules/{name}": "declared",
             "/v1/tenants/{org_id}": ORG,
@@ -165,6 +168,12 @@ class World:
             "/v1/rewrites/{rewrite_request_id}"
         ]
         self.app = create_app(hf)
+
+    def workflow(self) -> str:
+        @self.hf.job("step")
+        def step() -> None: ...
+
+        return chain(step.step(), step.step()).enqueue(org_id=ORG).id
 
     def client(self, secret: str | None = None) -> Client:
         return Client(self.hf, self.app, secret)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast import FakeClock, Transient
+from holdfast import FakeClock, Transient, chain
 from holdfast.engine.worker.heartbeat import Heartbeat
 from tests.apps.judged import Court, verdict
 from tests.apps_review.bench import Bench
@@ -37,6 +37,13 @@ class Everything:
         operator = self.hf.operate(actor="user:ann", role="admin")
         self.batch = next(iter(operator.batches.list(with_ended=True))).id
         self.run = next(iter(operator.runs.list())).run_id
+        self.workflow = self._start_workflow()
+
+    def _start_workflow(self) -> str:
+        @self.hf.job("leaflet.fold")
+        def fold() -> None: ...
+
+        return chain(fold.step(), fold.step()).enqueue(org_id=ORG).id
 
     def _work(self, minutes: int) -> None:
         """A few jobs a minute; some are retried once."""

@@ -46,6 +46,7 @@ WORDS = {
     "/queues/{name}/{verb}": ("pause", "resume", "limits", "reset"),
     "/schedules/{name}/{verb}": ("pause", "resume", "fire"),
     "/batches/{batch_id}/{verb}": ("cancel", "release"),
+    "/workflows/{workflow_id}/{verb}": ("cancel", "replay"),
     "/held-rewrites/{request_id}/{decision}": ("approve", "edit", "reject"),
 }
 # A form that every action accepts.
@@ -107,6 +108,7 @@ class Walk:
             "/schedules/{name}": "nightly",
             "/tenants/{org_id}": ORG,
             "/runs/{run_id}": made.run,
+            "/workflows/{workflow_id}": made.workflow,
             "/batches/{batch_id}": made.batch,
             "/held-rewrites/{request_id}": made.held,
             "/reviews/{org_id}": made.review.org_id,

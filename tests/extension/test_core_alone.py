@@ -78,7 +78,7 @@ admin = hf.operate(actor="user:root", role="admin")
 found = sqlite3.connect(url.removeprefix("sqlite:///")).execute(
     "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'holdfast_%'")
 tables = {name.removeprefix("holdfast_") for (name,) in found}
-own = ("store", "artifacts", "sealed_audit", "webhooks")
+own = ("store", "artifacts", "sealed_audit", "webhooks", "workflows")
 core = read_tables([f"holdfast.{name}" for name in own])
 told |= {
     "state": hf.get(job.id, org_id=org_id).state,
@@ -122,7 +122,7 @@ def test_without_artifacts_a_job_runs_to_its_end_and_reads_how_to_enable_them(
     assert found["loaded"] == []
     assert found["state"] == "completed"
     assert "no extension 'artifacts'" in found["said"][0]
-    assert found["components"] == ["core", "seal", "webhooks"]
+    assert found["components"] == ["core", "seal", "webhooks", "workflows"]
 
 
 def test_without_the_sealed_audit_jobs_run_and_their_audit_is_listed(told: dict[str, Any]) -> None:
@@ -131,7 +131,7 @@ def test_without_the_sealed_audit_jobs_run_and_their_audit_is_listed(told: dict[
     assert found.pop("modules") > 200
     assert found == {
         "loaded": [],
-        "components": ["artifacts", "core", "webhooks"],
+        "components": ["artifacts", "core", "webhooks", "workflows"],
         "events": ["job.succeeded", "job.started", "job.enqueued"],
         "listed": 3,
         "verbs": [],

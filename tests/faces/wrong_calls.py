@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from holdfast import (
     QueueSettings,
     RetryPolicy,
     TenantSettings,
+    chain,
 )
 from holdfast.artifacts.operator import ArtifactFilter
 from holdfast.artifacts.settings import ArtifactSettings
@@ -33,6 +35,7 @@ from holdfast.operate.queues import QueueFilter
 from holdfast.operate.runs import RunFilter
 from holdfast.operate.schedules import ScheduleFilter
 from holdfast.operate.tenants import RuleFilter
+from holdfast.workflows.operator import WorkflowFilter
 from holdfast_llm import Route
 from holdfast_llm.batch.accept_kept import AnswerFilter
 from holdfast_llm.operate.batches import BatchFilter
@@ -124,6 +127,11 @@ class World:
         self.rewrite_desk = self.rewrites.operate(actor="user:op", role="admin")
         self.key = self.desk.api_keys.create("n", role="viewer", reason="r", org_id=ORG).key
         self.nobody = "0198c0de-0000-7000-8000-0000000000ff"
+
+        @hf.job("flow.step")
+        def step() -> None: ...
+
+        self.workflow = chain(step.step()).enqueue(org_id=ORG).id
 
     def calls(self) -> list[Call]:
         return [
@@ -502,6 +510,7 @@ class World:
             Call("OperatorArtifacts.remove", artifacts.remove, {**artifact, **why}, no_artifact),
             Call("OperatorArtifacts.sweep", artifacts.sweep, why),
             *self._webhooks(),
+            *self._workflows(),
             Call("Costs.report", costs.report, {"wanted": None}, {"wanted": NOT_TEXT[1:]}),
             Call("CostFilter", lambda **k: costs.report(CostFilter(**k)),
                  {"by": ("day",), "since": day, "until": day, "org_id": ORG},
@@ -643,6 +652,32 @@ class World:
 
     def _changes(self, **given: Any) -> None:
         self.desk.changes.subscribe(**given).close()
+
+    def _workflows(self) -> list[Call]:
+        workflows, why = self.desk.workflows, {"reason": "r"}
+        one, no_one = {"workflow_id": self.workflow}, {"workflow_id": NOT_AN_ID}
+        event = {"name": "approved", "payload": {}, **why}
+        sent = {"name": "approved", "payload": 1, "key": "k", "org_id": ORG, "actor": "user:1"}
+        no_event = {"name": (*NOT_TEXT, "", "a b"), "key": (7, "", [])}
+        return [
+            Call("OperatorWorkflows.list", workflows.list,
+                 {"wanted": None, "limit": 5, "before": self.nobody},
+                 {"wanted": NOT_TEXT[1:], "before": NOT_AN_ID}),
+            Call("WorkflowFilter", lambda **k: workflows.list(WorkflowFilter(**k)),
+                 {"org_id": ORG, "state": "running", "name": "chain"},
+                 {"org_id": NOT_AN_ID[1:], "state": (7, "", "lost", []), "name": (7, [])}),
+            Call("OperatorWorkflows.get", workflows.get, one, no_one),
+            Call("OperatorWorkflows.explain", workflows.explain, one, no_one),
+            Call("OperatorWorkflows.cancel", workflows.cancel, {**one, **why}, no_one),
+            Call("OperatorWorkflows.replay", workflows.replay,
+                 {**one, "step": None, **why}, {**no_one, "step": (7, "", "lost", [])}),
+            Call("OperatorWorkflows.send_event", workflows.send_event,
+                 {**one, **event}, {**no_one, "name": no_event["name"]}),
+            Call("Holdfast.send_event", self.hf.send_event, sent,
+                 {**no_event, "org_id": NOT_AN_ID[1:], "actor": (7, "", [])}),
+            Call("Holdfast.asend_event", lambda **k: asyncio.run(self.hf.asend_event(**k)), sent,
+                 {**no_event, "org_id": NOT_AN_ID[1:], "actor": (7, "", [])}),
+        ]  # fmt: skip
 
     def _webhooks(self) -> list[Call]:
         webhooks, url, why = self.desk.webhooks, "https://example.com/hooks", {"reason": "r"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from holdfast import Context, FakeClock, Gone, Holdfast, JobRequest
+from holdfast import Context, FakeClock, Gone, Holdfast, JobRequest, chain
 from holdfast.config import RunSettings
 from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.operate.bulk_actions import LetterAction
@@ -115,6 +115,20 @@ class World:
 
     def artifact(self) -> str:
         return self.hf.artifacts.put(b"x", org_id=ORG, name="a.txt").id
+
+    def workflow(self, *, is_failed: bool = False) -> str:
+        if "flow.step" not in self.hf.registry:
+
+            @self.hf.job("flow.step", queue="q:sends", max_attempts=1)
+            def step(fails: bool) -> None:
+                if fails:
+                    raise Gone
+
+            self.step = step
+        made = chain(self.step.step(fails=is_failed)).enqueue(org_id=ORG).id
+        if is_failed:
+            self.work()
+        return made
 
     def webhook(self, *, is_paused: bool = False) -> str:
         webhooks = self.hf.operate(actor="user:1", role="admin", org_id=ORG).webhooks
@@ -380,6 +394,18 @@ VERBS: dict[str, tuple[Make, Act]] = {
     "workers.list": (nothing, lambda op, _: op.workers.list()),
     "dead_letters.causes": (World.dead, lambda op, _: op.dead_letters.causes()),
     "changes.subscribe": (nothing, lambda op, _: op.changes.subscribe(["jobs"]).close()),
+    "workflows.list": (World.workflow, lambda op, _: op.workflows.list()),
+    "workflows.get": (World.workflow, lambda op, it: op.workflows.get(it)),
+    "workflows.explain": (World.workflow, lambda op, it: op.workflows.explain(it)),
+    "workflows.cancel": (World.workflow, lambda op, it: op.workflows.cancel(it, reason=WHY)),
+    "workflows.replay": (
+        lambda world: world.workflow(is_failed=True),
+        lambda op, it: op.workflows.replay(it, reason=WHY),
+    ),
+    "workflows.send_event": (
+        World.workflow,
+        lambda op, it: op.workflows.send_event(it, "approved", reason=WHY),
+    ),
     "webhooks.list": (World.webhook, lambda op, _: op.webhooks.list()),
     "webhooks.get": (World.webhook, lambda op, it: op.webhooks.get(it)),
     "webhooks.add": (nothing, lambda op, _: op.webhooks.add("https://a.example/x", reason=WHY)),

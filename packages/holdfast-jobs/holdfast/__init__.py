@@ -108,7 +108,6 @@ if TYPE_CHECKING:
         UnknownQueue,
         UpstreamDown,
         UpstreamError,
-        WaitTimedOut,
         WriteConflict,
     )
     from holdfast.extension import Extension
@@ -125,6 +124,7 @@ if TYPE_CHECKING:
     from holdfast.telemetry.trace import span_of as span_of
     from holdfast.telemetry.trace import trace as trace
     from holdfast.tenant import Tenant
+    from holdfast.workflows.failure import WaitTimedOut
     from holdfast.workflows.graph import Workflow, chain, chord, group
     from holdfast.workflows.handle import (
         EnqueuedWorkflow,
@@ -299,7 +299,7 @@ _MODULES = {
         ConfigInvalid Defect Failure Forbidden Gone HoldfastError InvalidArgument InvalidArtifact
         InvalidJob InvalidSchedule JobCanceled JobNotFound LeaseLost LinkRefused NetworkTimeout
         Permanent PolicyRejected QueueFull RateLimited RuleViolated SchemaInvalid Snooze StoreDown
-        Transient UnknownKind UnknownQueue UpstreamDown UpstreamError WaitTimedOut WriteConflict
+        Transient UnknownKind UnknownQueue UpstreamDown UpstreamError WriteConflict
     """,
     "holdfast.channel.channel": """
         Accepted Ambiguous Capabilities Channel ChannelRefused Found Lookup LookupFailed LookupKey
@@ -320,6 +320,7 @@ _MODULES = {
     "holdfast.telemetry.log": "JobFields configure_logging log_event",
     "holdfast.step": "OnFailure Step",
     "holdfast.tenant": "Tenant",
+    "holdfast.workflows.failure": "WaitTimedOut",
     "holdfast.workflows.graph": "Workflow chain chord group",
     "holdfast.workflows.handle": "EnqueuedWorkflow WorkflowFailed WorkflowNotFound WorkflowState",
 }

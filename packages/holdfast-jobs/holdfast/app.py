@@ -70,8 +70,7 @@ from holdfast.tenant import Tenant, with_default_org
     without=(
         *("enqueue", "enqueue_many", "aenqueue", "aenqueue_many", "notify", "anotify"),
         *("job", "pipeline", "queue", "category", "schedule", "worker", "prepare", "announce"),
-        *("prepare_documents", "send_event", "asend_event", "limit_key"),
-        *("add_extension", "extension", "open_components"),
+        *("add_extension", "extension", "open_components", "limit_key", "chunks"),
     ),
 )
 class Holdfast(JobLookup):
@@ -299,7 +298,7 @@ class Holdfast(JobLookup):
         **options: Unpack[Options],
     ) -> list[Enqueued]:
         """Enqueue any number of jobs of one type: all of them or none."""
-        chunks = self._chunks(job_type, payloads, org_id, options, whole=conn is not None)
+        chunks = self.chunks(job_type, payloads, org_id, options, whole=conn is not None)
         if not chunks:
             return []
         if conn is not None:
@@ -330,21 +329,7 @@ class Holdfast(JobLookup):
     ) -> InsertRows:
         """Validate one job that the caller inserts with other rows; then call announce."""
         ids = [uuid_argument("job_id", job_id)]
-        return self._chunks(job_type, [payload], org_id, options, whole=True, ids=ids)[0]()
-
-    def prepare_documents(
-        self,
-        job_type: str,
-        payloads: Sequence[Mapping[str, Any]],
-        *,
-        ids: Sequence[str],
-        org_id: str | None = None,
-        **options: Unpack[Options],
-    ) -> InsertRows:
-        """:meth:`prepare` for jobs of one type whose arguments were checked before."""
-        return self._chunks(
-            job_type, payloads, org_id, options, whole=True, ids=ids, are_checked=True
-        )[0]()
+        return self.chunks(job_type, [payload], org_id, options, ids=ids)[0]()
 
     def announce(
         self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued], *, is_committed: bool
@@ -355,14 +340,6 @@ class Holdfast(JobLookup):
         self._emit_enqueued(batches, enqueued)
         if self._inline is not None:
             self._inline()
-
-    def wake(self, queues: Sequence[str]) -> None:
-        """Wake idle workers of *queues* now instead of at their next poll.
-
-        Call it after committing a transaction that enqueued with ``conn=``. Otherwise such jobs
-        start up to ``poll_seconds`` later. It is a hint and may be lost.
-        """
-        self.store.announce(sorted(set(queues)))
 
     def notify(
         self, job_type: str, payload: Mapping[str, Any], **options: Unpack[NotifyOptions]
@@ -413,7 +390,7 @@ class Holdfast(JobLookup):
             return await asyncio.to_thread(
                 self.enqueue_many, job_type, payloads, org_id=org_id, conn=conn, **options
             )
-        chunks = self._chunks(job_type, payloads, org_id, options, whole=True)
+        chunks = self.chunks(job_type, payloads, org_id, options, whole=True)
         if not chunks:
             return []
         await asyncio.to_thread(self.sync, borrowed=True)
@@ -422,36 +399,6 @@ class Holdfast(JobLookup):
         enqueued = await arun_borrowed(conn, self.clock, steps, batch.queues)
         self._emit_enqueued([batch], enqueued)
         return enqueueing.attach(enqueued, self)
-
-    def send_event(
-        self,
-        name: str,
-        payload: Any = None,
-        *,
-        job_id: str | None = None,
-        workflow_id: str | None = None,
-        key: str | None = None,
-        org_id: str | None = None,
-        actor: Actor | str = SYSTEM,
-    ) -> bool:
-        """Send an event to a job, a workflow or a key; return whether a job waited for it.
-
-        One ``job.wait_for(name)`` receives it. If none waits yet, the next one receives it.
-        """
-        found: bool = self.extensions.get("workflows").send_event(  # type: ignore[attr-defined]
-            name,
-            payload,
-            job_id=job_id,
-            workflow_id=workflow_id,
-            key=key,
-            org_id=org_id,
-            actor=actor,
-        )
-        return found
-
-    async def asend_event(self, name: str, payload: Any = None, **options: Any) -> bool:
-        """The asynchronous form of :meth:`send_event`."""
-        return await asyncio.to_thread(self.send_event, name, payload, **options)
 
     def for_org(self, org_id: str) -> Tenant:
         """Return the same calls for one tenant."""
@@ -475,22 +422,25 @@ class Holdfast(JobLookup):
         yield from self.declared_steps(conn)
         return (yield from enqueueing.borrowed_steps(batch, self.callers.dialect))
 
-    def _chunks(
+    def chunks(
         self,
         job_type: str,
         payloads: Iterable[Mapping[str, Any] | JobRequest],
         org_id: str | None,
         options: Options,
         *,
-        whole: bool,
+        whole: bool = True,
         ids: Sequence[str] | None = None,
-        are_checked: bool = False,
+        trusted: bool = False,
     ) -> list[Callable[[], InsertRows]]:
-        """The rows to insert, in pieces that are validated as they are consumed."""
+        """The rows to insert, in pieces that are validated as they are consumed.
+
+        The arguments in *trusted* payloads were checked before.
+        """
         handler = self.registry.get(job_type)
         now = self.clock.now()
         due = cast(Options, with_due_time(options, now))
-        accepted = payloads if are_checked else enqueueing.accept_payloads(handler, payloads)
+        accepted = payloads if trusted else enqueueing.accept_payloads(handler, payloads)
         items = enqueueing.requests_of(handler, accepted, org_id, due, self.settings.default_org)
         if has_names():
             requests = {id(request): request for _, request in items}.values()

@@ -364,19 +364,6 @@ class Permanent(Failure):
     error_class = "PERMANENT"
 
 
-class WaitTimedOut(Permanent):
-    """No event arrived before the timeout of `job.wait_for`.
-
-    Fault: the sender of the event is late. Remedy: catch it in the handler, or wait longer.
-    """
-
-    error_class = "WAIT_TIMED_OUT"
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(f"No event {name!r} arrived in time.", event=name)
-
-
 class SchemaInvalid(Permanent):
     """A required field is missing, JSON is malformed, or the schema does not match.
 
@@ -506,8 +493,6 @@ class Snooze(Signal):
 
     def __init__(self, delay: timedelta | float) -> None:
         self.delay = _length("delay", delay)
-        # Whether an event may end the pause.
-        self.awaits_event = False
         super().__init__(f"snooze for {self.delay}")
 
 

@@ -1,18 +1,20 @@
-"""Calls of Holdfast about jobs that exist: read them, wait for them, cancel them."""
+"""Calls of Holdfast about jobs that exist: read, await, wake and cancel them, send them events."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.actor import read_actor
-from holdfast.arguments import anything, checked, number, string, uuid
+from holdfast.arguments import anything, checked, each, name, number, string, uuid
 from holdfast.config import Settings
 from holdfast.engine.cancel import CancelAnswer, cancel_job
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import SYSTEM, Actor, Job, KeyRecord
 from holdfast.engine.lookup import find_job, find_key
+from holdfast.extension import Extensions
 from holdfast.store import Store
 from holdfast.tenant import tenant_of
 
@@ -28,13 +30,17 @@ LONGEST_WAIT = 366 * 86_400.0
         "reason": string,
         "timeout": number(0, LONGEST_WAIT),
         "options": anything,
-    }
+        # Checked by the extension.
+        **dict.fromkeys(("name", "payload", "workflow_id", "key"), anything),
+        "queues": each(name),
+    },
 )
 class JobLookup:
-    """The part of :class:`Holdfast` that reads, awaits and cancels jobs."""
+    """The part of :class:`Holdfast` that is about jobs that exist."""
 
     settings: Settings
     registry: Registry
+    extensions: Extensions
 
     _waiter: ResultWaiter[Job] | None = None
     _waiter_lock = threading.Lock()
@@ -90,6 +96,44 @@ class JobLookup:
         return await asyncio.to_thread(
             self.cancel, job_id, org_id=org_id, actor=actor, reason=reason
         )
+
+    def wake(self, queues: Sequence[str]) -> None:
+        """Wake idle workers of *queues* now instead of at their next poll.
+
+        Call it after committing a transaction that enqueued with ``conn=``. Otherwise such jobs
+        start up to ``poll_seconds`` later. It is a hint and may be lost.
+        """
+        self.store.announce(sorted(set(queues)))
+
+    def send_event(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        job_id: str | None = None,
+        workflow_id: str | None = None,
+        key: str | None = None,
+        org_id: str | None = None,
+        actor: Actor | str = SYSTEM,
+    ) -> bool:
+        """Send an event to a job, a workflow or a key; return whether a job waited for it.
+
+        One ``job.wait_for(name)`` receives it. If none waits yet, the next one receives it.
+        """
+        found: bool = self.extensions.get("workflows").send_event(  # type: ignore[attr-defined]
+            name,
+            payload,
+            job_id=job_id,
+            workflow_id=workflow_id,
+            key=key,
+            org_id=org_id,
+            actor=actor,
+        )
+        return found
+
+    async def asend_event(self, name: str, payload: Any = None, **options: Any) -> bool:
+        """The asynchronous form of :meth:`send_event`."""
+        return await asyncio.to_thread(self.send_event, name, payload, **options)
 
     def wait_result(
         self, job_id: str, org_id: str | None = None, timeout: float | None = None

@@ -30,7 +30,7 @@ from holdfast.engine.key_template import with_keys
 from holdfast.engine.payload_reader import Signature
 from holdfast.engine.payload_values import is_structured, to_document
 from holdfast.engine.request import InsertRows, JobRequest, Options, full_key, key_for, prepare
-from holdfast.engine.state_hook import Reached, run_state_statements
+from holdfast.engine.state_hook import outside, run_state_statements
 from holdfast.errors import (
     Forbidden,
     InvalidJob,
@@ -320,13 +320,7 @@ def insert(store: Store, batch: InsertRows) -> list[Enqueued]:
 def insert_in(tx: Tx, batch: InsertRows) -> list[Enqueued]:
     """Insert rows in an open transaction of the store."""
     answers = run(tx, insert_steps(batch))
-    run_state_statements(
-        tx,
-        (
-            Reached(org_id, job_id, job_type, State.CANCELED, job_id)
-            for org_id, job_id, job_type in batch.superseded
-        ),
-    )
+    run_state_statements(tx, (outside(*job, State.CANCELED) for job in batch.superseded))
     return answers
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import Clock, ms, read_instant
 from holdfast.document import decode
 from holdfast.engine import category_rules, development
+from holdfast.engine.await_event import AwaitEvent
 from holdfast.engine.category import Category
 from holdfast.engine.classify import failure_of, fault_of, lacks_connection, retry_after_of
 from holdfast.engine.completion import Ended, stage_outcome
@@ -266,7 +267,7 @@ def outcome_of_result(value: Any, job: Claimed, execution: Execution) -> Outcome
 def outcome_of_error(exc: BaseException, job: Claimed, stage: Stage, rng: random.Random) -> Outcome:
     """The outcome of an exception: retry, dead letter, snooze or release."""
     if isinstance(exc, Snooze):
-        return Snoozed(ms(min(exc.delay, LONGEST_SNOOZE)), exc.awaits_event)
+        return Snoozed(ms(min(exc.delay, LONGEST_SNOOZE)), isinstance(exc, AwaitEvent))
     if isinstance(exc, LeaseLost):
         return Released("lease_lost")
     if lacks_connection(exc):

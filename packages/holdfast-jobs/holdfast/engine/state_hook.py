@@ -55,6 +55,11 @@ def reached_row(job: Row, state: str) -> Reached:
     return Reached(org_id, job_id, job["job_type"], state, first, marker, workflow_id)
 
 
+def outside(org_id: str, job_id: str, job_type: str, state: str) -> Reached:
+    """:func:`reached` for a job that is no step of a workflow and no replay."""
+    return Reached(org_id, job_id, job_type, state, job_id)
+
+
 def workflow_of(idempotency_key: str) -> str | None:
     """The workflow that the job with this key is a step of."""
     tail = idempotency_key.partition(STEP_KEY)[2]

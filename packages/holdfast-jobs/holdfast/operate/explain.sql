@@ -37,7 +37,7 @@ LEFT JOIN holdfast.tenant AS tenant ON tenant.org_id = :org_id
 LEFT JOIN holdfast.limit_key AS limit_key ON limit_key.name = (
     SELECT rule.name FROM holdfast.limit_key AS rule
     WHERE rule.name = :limit_key
-       OR (rule.name LIKE '%*' AND :limit_key <> '~batch'
+       OR (substr(rule.name, length(rule.name), 1) = '*' AND :limit_key <> '~batch'
            AND substr(:limit_key, 1, length(rule.name) - 1) || '*' = rule.name)
     ORDER BY CASE WHEN rule.name = :limit_key THEN 0 ELSE 1 END, length(rule.name) DESC
     LIMIT 1);

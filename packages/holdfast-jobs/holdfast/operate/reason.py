@@ -154,7 +154,7 @@ def _canceled(s: Situation) -> Explanation:
             f"Canceled at {utc(s.at('finished_at'))}: it had not started by its deadline"
             f" {how.get('deadline_at')}{_kept(s)}.",
             NOTHING,
-            deadline_at=s.at("deadline_at"),
+            deadline_at=how.get("deadline_at"),
             **_ended(s),
         )
     asked = next(

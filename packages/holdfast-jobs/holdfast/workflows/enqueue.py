@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.actor import Actor
 from holdfast.clock import ms, read_instant
@@ -13,7 +13,7 @@ from holdfast.document import encode
 from holdfast.engine.audit import Deed, actions_step
 from holdfast.engine.due import with_due_time
 from holdfast.engine.enqueue import Enqueued, borrowed_steps, insert_steps
-from holdfast.engine.request import InsertRows, scope_of
+from holdfast.engine.request import InsertRows, Options, scope_of
 from holdfast.engine.state_hook import STEP_KEY
 from holdfast.errors import InvalidJob, StoreBusy
 from holdfast.store import Statements
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
 SQL = Statements("holdfast.workflows", "workflow.sql")
 
-# Options that belong to the whole workflow.
+# Options that belong to the whole workflow, and options that a step does not have.
 _OF_WORKFLOW = ("key", "idempotency_key", "conn", "org_id", "project_id", "unit_key")
+_OF_JOBS = (
+    *("unique_key", "unique", "replace", "debounce", "debounce_limit"),
+    *("deadline", "expires_in", "scheduled_for"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,32 +109,22 @@ def _add_node(
     app: Holdfast, made: WorkflowRows, node: Node, place: int, shared: dict[str, Any]
 ) -> None:
     step, job = node.step, node.step.job
-    options = dict(job.options)
-    if strange := [name for name in _OF_WORKFLOW if options.pop(name, None) is not None]:
-        raise InvalidJob(dict.fromkeys(strange, "is an option of the workflow, not of a step"))
-    if app.registry.get(job.job_type).producer is not None:
-        raise InvalidJob({"job_type": f"{job.job_type} is enqueued by its producer only"})
-    delay_ms = None
-    if node.needs and options.get("delay") is not None:
-        # It counts from the release of the step.
-        now = app.clock.now()
-        due = with_due_time({"delay": options.pop("delay")}, now)["not_before_at"]
-        delay_ms = ms(due - now)
+    own, delay_ms = _options(app, node)
+    given = {**shared, **own}
     ids = app.ids.take(len(step.items))
-    batch = app.prepare_documents(job.job_type, step.items, ids=ids, **{**shared, **options})
+    org_id, options = given.pop("org_id"), cast(Options, given)
+    batch = app.chunks(job.job_type, step.items, org_id, options, ids=ids, trusted=True)[0]()
     frame = batch.shared[0]
+    made.workflow.update({name: frame[name] for name in ("org_id", "project_id")})
+    key = {"org_id": frame["org_id"], "workflow_id": made.id, "step": node.name}
     scope = scope_of(job.job_type, frame["org_id"], frame["project_id"])
-    org_id = made.workflow["org_id"] = frame["org_id"]
-    made.workflow["project_id"] = frame["project_id"]
     for number, row in enumerate(batch.jobs):
         # One job per place of a step: the key makes the database refuse a second one.
         row["idempotency_key"] = f"{scope[:-1]}{STEP_KEY}{made.id}/{place}/{number}"
         made.items.append(
             {
-                "org_id": org_id,
+                **key,
                 "job_id": row["id"],
-                "workflow_id": made.id,
-                "step": node.name,
                 "place": number,
                 "idempotency_key": row["idempotency_key"],
                 "payload": row["payload"] if node.needs else None,
@@ -140,9 +134,7 @@ def _add_node(
         )
     made.steps.append(
         {
-            "org_id": org_id,
-            "workflow_id": made.id,
-            "step": node.name,
+            **key,
             "place": place,
             "job_type": job.job_type,
             "is_mapped": int(step.is_mapped),
@@ -154,23 +146,38 @@ def _add_node(
             "item_count": len(step.items),
         }
     )
-    given = {needed: argument for argument, needed in node.arguments}
-    pairs = {(needed, argument) for argument, needed in node.arguments}
-    pairs |= {(needed, "") for needed in node.needs if needed not in given}
-    for needed, argument in sorted(pairs):
-        made.edges.append(
-            {
-                "org_id": org_id,
-                "workflow_id": made.id,
-                "step": node.name,
-                "needs": needed,
-                "argument": argument,
-            }
-        )
+    made.edges.extend({**key, **edge} for edge in _edges(node))
     if not node.needs:
         offset = len(made.first.shared)
-        made.first.shared.extend({**one, "frame": one["frame"] + offset} for one in batch.shared)
-        made.first.jobs.extend({**one, "frame": one["frame"] + offset} for one in batch.jobs)
+        for mine, rows in ((made.first.shared, batch.shared), (made.first.jobs, batch.jobs)):
+            mine.extend({**one, "frame": one["frame"] + offset} for one in rows)
+
+
+def _options(app: Holdfast, node: Node) -> tuple[dict[str, Any], int | None]:
+    """The options of the jobs of a step, and the delay after its release. Raises InvalidJob."""
+    job = node.step.job
+    options: dict[str, Any] = dict(job.options)
+    if strange := [name for name in _OF_WORKFLOW if options.pop(name, None) is not None]:
+        raise InvalidJob(dict.fromkeys(strange, "is an option of the workflow, not of a step"))
+    if strange := [name for name in _OF_JOBS if options.get(name)]:
+        raise InvalidJob(
+            dict.fromkeys(strange, "is not for steps; Workflow.add takes deadline= for a step")
+        )
+    if app.registry.get(job.job_type).producer is not None:
+        raise InvalidJob({"job_type": f"{job.job_type} is enqueued by its producer only"})
+    if not node.needs or options.get("delay") is None:
+        return options, None
+    now = app.clock.now()
+    due = with_due_time({"delay": options.pop("delay")}, now)["not_before_at"]
+    return options, ms(due - now)
+
+
+def _edges(node: Node) -> list[dict[str, str]]:
+    """The dependencies of a step, with the arguments that are results."""
+    pairs = {(needed, argument) for argument, needed in node.arguments}
+    given = {needed for needed, _ in pairs}
+    pairs |= {(needed, "") for needed in node.needs if needed not in given}
+    return [{"needs": needed, "argument": argument} for needed, argument in sorted(pairs)]
 
 
 def store_steps(rows: WorkflowRows, dialect: Dialect, *, is_borrowed: bool) -> Steps[Stored]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.errors import WaitTimedOut
 from holdfast.extension import Extension
 from holdfast.store import Component, StateStatement, Tx
+from holdfast.workflows.failure import WaitTimedOut
 from holdfast.workflows.settings import WorkflowSettings
 
 if TYPE_CHECKING:

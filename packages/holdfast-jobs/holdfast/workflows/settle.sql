@@ -88,7 +88,6 @@ WHERE step.state = 'waiting'
         WHERE edge.org_id = step.org_id AND edge.workflow_id = step.workflow_id
           AND edge.step = step.step AND needed.state <> 'completed');
 
--- insert_released :affected — crosses tenants: enqueue the jobs of released steps
 -- The key is unique, so that a step is never enqueued twice. The results of dependencies become
 -- arguments. SQLite builds the object again, because json_patch would drop null values.
 INSERT INTO holdfast.job

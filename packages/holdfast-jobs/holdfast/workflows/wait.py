@@ -17,12 +17,14 @@ from holdfast.clock import ms, write_instant
 from holdfast.document import decode
 from holdfast.engine import audit
 from holdfast.engine.audit import record_action
+from holdfast.engine.await_event import AwaitEvent
 from holdfast.engine.context import Context
 from holdfast.engine.execute import LONGEST_SNOOZE
 from holdfast.engine.job import SYSTEM
-from holdfast.errors import JobNotFound, RuleViolated, Snooze, WaitTimedOut
+from holdfast.errors import JobNotFound, RuleViolated
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.workflows.enqueue import SQL as WORKFLOW_SQL
+from holdfast.workflows.failure import WaitTimedOut
 from holdfast.workflows.handle import WorkflowNotFound
 
 if TYPE_CHECKING:
@@ -159,9 +161,7 @@ def _snooze(row: Row) -> NoReturn:
     pause = LONGEST_SNOOZE
     if row["deadline_at"] is not None:
         pause = max(timedelta(milliseconds=-float(row["over_ms"])), timedelta(milliseconds=1))
-    snooze = Snooze(min(pause, LONGEST_SNOOZE))
-    snooze.awaits_event = True
-    raise snooze
+    raise AwaitEvent(min(pause, LONGEST_SNOOZE))
 
 
 def _end(
