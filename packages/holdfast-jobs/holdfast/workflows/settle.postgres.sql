@@ -31,7 +31,7 @@ SELECT item.job_id, item.org_id,
                     AND done.step = edge.needs
                WHERE edge.org_id = step.org_id AND edge.workflow_id = step.workflow_id
                  AND edge.step = step.step AND edge.argument <> ''
-               GROUP BY edge.argument, needed.is_mapped) AS given), '{}'),
+               GROUP BY edge.argument, needed.is_mapped) AS given), jsonb_build_object()),
        item.payload_hash, CAST({field(step.request, priority)} AS integer),
        {field(step.request, limit_key)}, coalesce(item.turn, item.job_id),
        {field(step.request, traceparent)},
