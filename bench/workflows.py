@@ -170,6 +170,8 @@ class Measured:
         worker = self.hf.worker(queues=["q:default"], concurrency=4)
         thread = threading.Thread(target=worker.run)
         thread.start()
+        # The pools of threads and connections grow with the first jobs.
+        self.approve([chain(self.waiting.step()).enqueue(org_id=ORG) for _ in range(300)])
         time.sleep(2)
         idle = threading.active_count(), self.connections()
         handles = [chain(self.waiting.step()).enqueue(org_id=ORG) for _ in range(count)]
@@ -178,12 +180,15 @@ class Measured:
         time.sleep(2)
         waiting = threading.active_count(), self.connections()
         running = len(worker._in_flight)
-        for handle in handles:
-            self.hf.send_event("approved", 1, workflow_id=handle.id, org_id=ORG)
-        assert all(handle.result(timeout=120) == 1 for handle in handles)
+        self.approve(handles)
         worker.drain()
         thread.join()
         return {"idle": idle, "waiting": waiting, "running": running}
+
+    def approve(self, handles: list[Any]) -> None:
+        for handle in handles:
+            self.hf.send_event("approved", 1, workflow_id=handle.id, org_id=ORG)
+        assert all(handle.result(timeout=120) == 1 for handle in handles)
 
     def snoozed(self) -> int:
         text = "SELECT count(*) AS jobs FROM holdfast.job_wait WHERE state = 'waiting'"

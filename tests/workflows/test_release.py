@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Holdfast, chord
-from holdfast.engine.job import Actor, ActorType, Completed
+from holdfast import Context, Holdfast, Permanent, Workflow, chord
+from holdfast.engine.classify import fault_of
+from holdfast.engine.job import Actor, ActorType, Completed, Dead
 from holdfast.engine.settle import settle_in
 from holdfast.errors import RuleBroken
 from tests.story import ORG, by_hand, claim, look, make_holdfast
@@ -71,6 +72,61 @@ def test_the_join_is_released_once_when_the_last_two_items_end_together(
     assert handle.result(timeout=10) == 3
     verify_clean(hf)
     other.close()
+
+
+@pytest.mark.both_databases
+def test_two_transactions_that_end_two_steps_release_the_join_once(
+    hf: Holdfast, url: str, clock: Any
+) -> None:
+    """Each ends another step, so that only the lock of the workflow orders them."""
+    item, join = declare(hf)
+    workflow = Workflow("two")
+    steps = [workflow.add(name, item.step(number=1)) for name in ("left", "right")]
+    workflow.add("join", join.step(), deps=steps)
+    handle = workflow.enqueue(org_id=ORG)
+    other = make_holdfast(url, clock)
+    declare(other)
+    other.extensions.find_named("workflows")
+    first, second = claim(hf, limit=2)
+    is_settled = threading.Event()
+
+    def settle_second() -> None:
+        is_settled.wait(30)
+        other.store.write(lambda tx: settle_in(tx, [(second, Completed("2"))], actor=WORKER))
+
+    thread = threading.Thread(target=settle_second)
+    thread.start()
+
+    def settle_first(tx: Any) -> None:
+        settle_in(tx, [(first, Completed("1"))], actor=WORKER)
+        is_settled.set()
+        if not hf.store.is_embedded:
+            wait_until_blocked(other)
+
+    hf.store.write(settle_first)
+    thread.join(60)
+    assert len(joins(hf)) == 1
+    assert handle.get().steps[2].state == "running"
+    verify_clean(hf)
+    other.close()
+
+
+def test_a_step_of_a_failed_workflow_is_not_released(hf: Holdfast) -> None:
+    """The other branch ends after the workflow has failed."""
+    item, join = declare(hf)
+    workflow = Workflow("late")
+    workflow.add("bad", item.step(number=1))
+    good = workflow.add("good", item.step(number=1))
+    workflow.add("join", join.step(), deps=[good])
+    handle = workflow.enqueue(org_id=ORG)
+    bad, late = claim(hf, limit=2)
+    fault = fault_of(Permanent("no"), stage=bad.stage, attempt=1)
+    hf.store.write(lambda tx: settle_in(tx, [(bad, Dead(fault))], actor=WORKER))
+    hf.store.write(lambda tx: settle_in(tx, [(late, Completed("1"))], actor=WORKER))
+
+    assert handle.get().state == "failed"
+    assert not joins(hf)
+    verify_clean(hf)
 
 
 def wait_until_blocked(hf: Holdfast) -> None:

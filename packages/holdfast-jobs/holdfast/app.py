@@ -70,7 +70,7 @@ from holdfast.tenant import Tenant, with_default_org
     without=(
         *("enqueue", "enqueue_many", "aenqueue", "aenqueue_many", "notify", "anotify"),
         *("job", "pipeline", "queue", "category", "schedule", "worker", "prepare", "announce"),
-        *("add_extension", "extension", "open_components", "limit_key", "chunks"),
+        *("add_extension", "extension", "open_components", "limit_key"),
     ),
 )
 class Holdfast(JobLookup):
@@ -298,7 +298,7 @@ class Holdfast(JobLookup):
         **options: Unpack[Options],
     ) -> list[Enqueued]:
         """Enqueue any number of jobs of one type: all of them or none."""
-        chunks = self.chunks(job_type, payloads, org_id, options, whole=conn is not None)
+        chunks = self._chunks(job_type, payloads, org_id, options, whole=conn is not None)
         if not chunks:
             return []
         if conn is not None:
@@ -329,7 +329,7 @@ class Holdfast(JobLookup):
     ) -> InsertRows:
         """Validate one job that the caller inserts with other rows; then call announce."""
         ids = [uuid_argument("job_id", job_id)]
-        return self.chunks(job_type, [payload], org_id, options, ids=ids)[0]()
+        return self._chunks(job_type, [payload], org_id, options, ids=ids)[0]()
 
     def announce(
         self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued], *, is_committed: bool
@@ -390,7 +390,7 @@ class Holdfast(JobLookup):
             return await asyncio.to_thread(
                 self.enqueue_many, job_type, payloads, org_id=org_id, conn=conn, **options
             )
-        chunks = self.chunks(job_type, payloads, org_id, options, whole=True)
+        chunks = self._chunks(job_type, payloads, org_id, options, whole=True)
         if not chunks:
             return []
         await asyncio.to_thread(self.sync, borrowed=True)
@@ -422,7 +422,7 @@ class Holdfast(JobLookup):
         yield from self.declared_steps(conn)
         return (yield from enqueueing.borrowed_steps(batch, self.callers.dialect))
 
-    def chunks(
+    def _chunks(
         self,
         job_type: str,
         payloads: Iterable[Mapping[str, Any] | JobRequest],

@@ -325,7 +325,7 @@ def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
                 "queue": DEAD_LETTER_QUEUE,
                 **_charge(job, fault),
             }
-        case Snoozed(delay_ms=delay_ms):
+        case Snoozed(delay_ms):
             change |= {"state": State.QUEUED, "delay_ms": delay_ms}
         case Released(_, delay_ms):
             change |= {"state": State.QUEUED, "delay_ms": delay_ms}
@@ -386,7 +386,7 @@ def _entries(item: Settled) -> list[audit.Entry]:
                 _failed(entry, job, fault),
                 entry("job.deadlettered", error_class=fault.error_class, stage=job.stage),
             ]
-        case Snoozed(delay_ms=delay_ms):
+        case Snoozed(delay_ms):
             return [entry("job.snoozed", delay_ms=delay_ms, **claim)]
         case Released(reason):
             return [entry("job.released", reason=reason, **claim)]

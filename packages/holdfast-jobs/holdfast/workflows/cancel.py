@@ -49,7 +49,7 @@ def cancel_workflow(
                 org_id=workflow.org_id,
                 job_id=str(row["id"]),
                 actor=actor,
-                reason=reason or "the workflow was canceled",
+                reason=f"workflow {workflow.id} was canceled",
                 role=role,
                 registry=app.registry,
             )

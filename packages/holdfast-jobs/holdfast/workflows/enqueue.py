@@ -113,7 +113,7 @@ def _add_node(
     given = {**shared, **own}
     ids = app.ids.take(len(step.items))
     org_id, options = given.pop("org_id"), cast(Options, given)
-    batch = app.chunks(job.job_type, step.items, org_id, options, ids=ids, trusted=True)[0]()
+    batch = app._chunks(job.job_type, step.items, org_id, options, ids=ids, trusted=True)[0]()
     frame = batch.shared[0]
     made.workflow.update({name: frame[name] for name in ("org_id", "project_id")})
     key = {"org_id": frame["org_id"], "workflow_id": made.id, "step": node.name}

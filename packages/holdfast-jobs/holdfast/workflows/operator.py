@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from holdfast.arguments import anything, checked, text
+from holdfast.arguments import anything, checked, instance, text
 from holdfast.engine.audit import record_action
 from holdfast.ids import read_uuid
 from holdfast.operate.admit import admit
@@ -77,7 +77,7 @@ _FILTER = {"org_id": read_uuid, "state": one_of(*WorkflowState), "name": text}
 @checked(
     InvalidAction,
     checks={
-        "wanted": anything,
+        "wanted": instance(WorkflowFilter),
         "workflow_id": text,
         "before": text,
         "payload": anything,
@@ -142,7 +142,7 @@ class OperatorWorkflows:
         found, reason = self._admit(Action.REPLAY, workflow_id, reason)
         if found.state is WorkflowState.CANCELED:
             raise StepRefused(f"Workflow {found.id} was canceled and cannot be replayed.")
-        if step is not None and step not in {one.name for one in found.steps}:
+        if step is not None and step not in [one.name for one in found.steps]:
             raise InvalidAction({"step": f"is not a step of the workflow: {str(step)[:100]}"})
         replayed = 0
         while made := self._replay_page(found, reason, step):
@@ -159,13 +159,14 @@ class OperatorWorkflows:
 
     def send_event(self, workflow_id: str, name: str, payload: Any = None, *, reason: str) -> bool:
         """Send an event to a workflow; return whether a job waited for it."""
-        found, _ = self._admit(Action.SEND_EVENT, workflow_id, reason)
+        found, reason = self._admit(Action.SEND_EVENT, workflow_id, reason)
         sent: bool = self._extension.send_event(
             name,
             payload,
             workflow_id=found.id,
             org_id=found.org_id,
             actor=self.context.actor,
+            reason=reason,
         )
         return sent
 
@@ -197,7 +198,8 @@ class OperatorWorkflows:
 
     def _replay_page(self, found: WorkflowDetail, reason: str, step: str | None) -> int:
         context, key = self.context, {"org_id": found.org_id, "id": found.id}
-        walk = Walk(_REPLAY, Decision(reason, DeadLetterKind.TRANSIENT))
+        why = f"replay of workflow {found.id}"
+        walk = Walk(_REPLAY, Decision(why, DeadLetterKind.TRANSIENT))
         ids = context.ids.take(REPLAY_PAGE)
 
         def work(tx: Tx) -> Replays | None:
@@ -213,7 +215,7 @@ class OperatorWorkflows:
                 return None
             _, ready = take_steps(tx, context, letters, walk, {})
             made = make_replays(
-                tx, context, ready, ids=ids[: len(ready)], reason=reason, full_restart=False
+                tx, context, ready, ids=ids[: len(ready)], reason=why, full_restart=False
             )
             again = [{"org_id": row["org_id"], "job_id": row["job_id"]} for row in made.made]
             tx.affected(SQL.reopen_steps, letters=again)

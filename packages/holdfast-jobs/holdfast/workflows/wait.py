@@ -199,6 +199,7 @@ class NewEvent:
     job_id: str | None = None
     workflow_id: str | None = None
     key: str | None = None
+    reason: str = ""
 
 
 def deliver(app: Holdfast, event: NewEvent) -> bool:
@@ -243,7 +244,10 @@ def deliver(app: Holdfast, event: NewEvent) -> bool:
             woken = tx.many(SQL.wake_job, **series)
             audit.record(tx, SYSTEM, [_woken(event.org_id, row) for row in woken])
             queues.update(str(row["queue"]) for row in woken)
-        detail = {"event": event.name, "event_id": event.id, "received": found is not None}
+        detail: dict[str, Any] = {"event": event.name, "event_id": event.id}
+        detail |= {"received": found is not None} | (
+            {"reason": event.reason} if event.reason else {}
+        )
         record_action(
             tx, event.actor, subject=target, name="event.sent", detail=detail, org_id=event.org_id
         )

@@ -170,8 +170,9 @@ class Workflows(WorkflowsExtension):
         key: str | None = None,
         org_id: str | None = None,
         actor: Actor | str = SYSTEM,
+        reason: str = "",
     ) -> bool:
-        """Send an event, like ``hf.send_event()``."""
+        """Send an event, like ``hf.send_event()``. *reason* is kept in the audit."""
         app = self._app
         targets = {"job_id": job_id, "workflow_id": workflow_id, "key": key}
         given = [target for target, value in targets.items() if value is not None]
@@ -186,16 +187,18 @@ class Workflows(WorkflowsExtension):
             None if job_id is None else uuid_argument("job_id", job_id),
             None if workflow_id is None else uuid_argument("workflow_id", workflow_id),
             read_event_key(key),
+            reason,
         )
         return wait.deliver(app, event)
 
     def _payload(self, payload: Any) -> str:
         try:
             text = encode(payload)
+            size = len(text.encode())
         except (BadDocument, TypeError, ValueError) as exc:
             raise InvalidJob({"payload": f"must be JSON: {exc}"}) from None
         limit = self._app.settings.payload_limit_bytes
-        if len(text.encode()) > limit:
+        if size > limit:
             raise InvalidJob({"payload": f"is larger than {limit} bytes"})
         if may_hold_secret(text):
             validation.refuse_secret(payload if isinstance(payload, Mapping) else {"": payload})
