@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 
 from holdfast.api import headers, problems, reference, sessions
 from holdfast.api.authentication import COOKIE, Authenticate, Authentication
+from holdfast.api.resource import VERSION
 from holdfast.app import Holdfast
 from holdfast.errors import ConfigError
 from holdfast.operate.access import SecretKind
@@ -71,14 +72,14 @@ def create_app(
     # Whether the server is stopping: an event stream ends then.
     app.state.is_stopping = lambda: False
     problems.install(app)
-    v1 = APIRouter(prefix="/v1")
-    for router in (*map(_load, ROUTERS), sessions.router):
-        v1.include_router(router)
+    for place in ROUTERS:
+        # Including the routers of the core would match a request twice more: a sixth of an enqueue.
+        app.router.routes.extend(route for _, route in routes_of(_load(place)))
+    app.include_router(sessions.router, prefix=VERSION)
     for extension in hf.extensions.available():
         if extension.api is not None:
             tables = Depends(partial(hf.extensions.open_tables, extension))
-            v1.include_router(_load(extension.api), dependencies=[tables])
-    app.include_router(v1)
+            app.include_router(_load(extension.api), dependencies=[tables])
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     app.include_router(reference.router)
     if dev_login is not None:
