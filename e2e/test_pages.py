@@ -50,6 +50,8 @@ def objects(made: Everything) -> dict[str, str]:
         "delivery": f"/console/deliveries/{made.delivery}",
         "run": f"/console/runs/{made.run}",
         "batch": f"/console/batches/{made.batch}",
+        "workflow": f"/console/workflows/{made.workflow}",
+        "bulk-action": f"/console/bulk-actions/{made.bulk_action}",
         "batches-ended": "/console/batches?ended=yes",
         "costs-by-model": "/console/costs?by=model",
         "review": f"/console/reviews/{review.org_id}/{review.review_id}",

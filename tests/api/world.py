@@ -21,6 +21,7 @@ from tests.apps.household import RECIPIENT, ROUTE, SENDER, Heard, furnish, submi
 from tests.operate.letters import die_at_once
 from tests.outbox.planted import plant_delivery
 from tests.story import ORG, make_holdfast
+from tests.workflows.flow import two_steps
 
 UNKNOWN_ID = "0198c0de-0000-7000-8000-0000000000ff"
 REASON = {"reason": WHY}
@@ -61,13 +62,14 @@ BODIES: dict[str, Any] = {
         "patch": "not a patch",
     },
 }
+BODIES["send_workflow_event"] = {**REASON, "name": "paid"}
 BODIES["edit_held_rewrite"] = {**REASON, "text": "Please."}
 _ACTIONS = """
 approve_held_rewrite reject_held_rewrite
 cancel_job pause_queue resume_queue reset_queue pause_schedule resume_schedule trigger_schedule
 reset_tenant replay_dead_letter discard_dead_letter confirm_delivery resend_delivery drop_delivery
 revoke_api_key cancel_batch release_batch adopt_batch rotate_webhook pause_webhook resume_webhook
-remove_webhook cancel_workflow
+remove_webhook cancel_workflow replay_workflow
 """
 BODIES.update(dict.fromkeys(_ACTIONS.split(), REASON))
 # The query of a route that requires one.
@@ -151,7 +153,7 @@ class World:
                 hf, "held", tries=(("first", "unsure"),)
             ),
             "/v1/webhooks/{webhook_id}": hook.endpoint.id,
-            "/v1/workflows/{workflow_id}": self.workflow(),
+            "/v1/workflows/{workflow_id}": two_steps(hf),
             "/v1/queues/{name}": "q:default",
             "/v1/schedules/{name}": "declared",
             "/v1/tenants/{org_id}": ORG,

@@ -5,14 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast import FakeClock, Transient, chain
+from holdfast import DeadLetterFilter, FakeClock, Transient
 from holdfast.engine.worker.heartbeat import Heartbeat
+from holdfast.operate.bulk_actions import LetterAction
 from tests.apps.judged import Court, verdict
 from tests.apps_review.bench import Bench
 from tests.console.site import World
 from tests.outbox.planted import plant_delivery
 from tests.outbox.scripted import ScriptedChannel
 from tests.story import ORG, OTHER_ORG
+from tests.workflows.flow import two_steps
 
 
 class Everything:
@@ -34,16 +36,12 @@ class Everything:
             queues = sorted(self.hf.known_queues)
             Heartbeat(self.hf.store, {}, worker, queues, [], lease_ms=60_000).send()
         self.delivery = plant_delivery(self.hf, "held", tries=(("first", "unsure"),))
+        self.workflow = two_steps(self.hf)
         operator = self.hf.operate(actor="user:ann", role="admin")
+        discard = LetterAction("discard", DeadLetterFilter(error_class="DEFECT"), "INC-7")
+        self.bulk_action = operator.bulk_actions.start(discard, expected=1).id
         self.batch = next(iter(operator.batches.list(with_ended=True))).id
         self.run = next(iter(operator.runs.list())).run_id
-        self.workflow = self._start_workflow()
-
-    def _start_workflow(self) -> str:
-        @self.hf.job("leaflet.fold")
-        def fold() -> None: ...
-
-        return chain(fold.step(), fold.step()).enqueue(org_id=ORG).id
 
     def _work(self, minutes: int) -> None:
         """A few jobs a minute; some are retried once."""

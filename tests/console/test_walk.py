@@ -48,6 +48,7 @@ WORDS = {
     "/batches/{batch_id}/{verb}": ("cancel", "release"),
     "/workflows/{workflow_id}/{verb}": ("cancel", "replay"),
     "/held-rewrites/{request_id}/{decision}": ("approve", "edit", "reject"),
+    "/workflows/{workflow_id}/{verb}": ("cancel", "replay"),
 }
 # A form that every action accepts.
 FORM = {
@@ -110,6 +111,8 @@ class Walk:
             "/runs/{run_id}": made.run,
             "/workflows/{workflow_id}": made.workflow,
             "/batches/{batch_id}": made.batch,
+            "/bulk-actions/{action_id}": made.bulk_action,
+            "/workflows/{workflow_id}": made.workflow,
             "/held-rewrites/{request_id}": made.held,
             "/reviews/{org_id}": made.review.org_id,
             "/reviews/{org_id}/{review_id}": made.review.review_id,
@@ -269,3 +272,24 @@ def test_a_key_of_another_tenant_sees_nothing_and_changes_nothing(walk: Walk) ->
                 assert answer.status_code in (403, 404), (role, page, answer.text)
 
     assert walk.events() == before
+
+
+@pytest.mark.req("X-01")
+@pytest.mark.parametrize("org_id", [ORG, HOME])
+def test_an_admin_of_a_tenant_opens_its_own_pages(walk: Walk, org_id: str) -> None:
+    """On PostgreSQL the pages of a tenant are read in the role of tenants."""
+    admin = walk.with_session(make_key(walk.hf, "admin", org_id))
+    own = {
+        ORG: {"/jobs/{job_id}", "/dead-letters/{job_id}", "/deliveries/{delivery_id}",
+              "/workflows/{workflow_id}", "/reviews/{org_id}/{review_id}"},
+        HOME: {"/held-rewrites/{request_id}"},
+    }[org_id]  # fmt: skip
+
+    shown = {page.path: page.by(admin) for page in walk.pages() if page.method == "GET"}
+
+    assert {path for path, answer in shown.items() if answer.status_code >= 500} == set()
+    assert {path for path in own if shown[path].status_code != 200} == set()
+    if org_id == HOME:
+        held = walk.ids["/held-rewrites/{request_id}"]
+        assert held in shown["/held-rewrites"].text
+        assert held in shown["/"].text

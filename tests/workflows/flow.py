@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Workflow
+from tests.story import ORG
 
 
 def drain(hf: Holdfast) -> int:
@@ -12,6 +13,19 @@ def drain(hf: Holdfast) -> int:
     while found := worker.run_once().claimed:
         claimed += found
     return claimed
+
+
+def two_steps(hf: Holdfast, org_id: str = ORG) -> str:
+    """Enqueue a workflow of two steps; return its id."""
+
+    @hf.job("flow.step")
+    def step(name: str) -> str:
+        return name
+
+    workflow = Workflow("two-steps")
+    first = workflow.add("first", step.step(name="first"))
+    workflow.add("second", step.step(name="second"), deps=[first])
+    return str(workflow.enqueue(org_id=org_id).id)
 
 
 def verify_clean(hf: Holdfast) -> None:

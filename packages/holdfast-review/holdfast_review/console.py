@@ -26,7 +26,8 @@ def show_review(visit: PageContext) -> Shown:
     org_id, review_id = visit.path["org_id"], visit.path["review_id"]
     context: Any = visit.operator.context
     context.check(Action.LOOK, org_id=org_id, subject=f"review:{review_id[:36]}")
-    found = show.find_shown(context.store, org_id=org_id, review_id=review_id)
+    with visit.as_engine():
+        found = show.find_shown(context.store, org_id=org_id, review_id=review_id)
     return Shown("review.html", found.review.changelist_id, {"shown": found, "org_id": org_id})
 
 

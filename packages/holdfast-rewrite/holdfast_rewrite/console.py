@@ -15,12 +15,15 @@ _DONE = {"approve": "delivered unchanged", "edit": "delivered as edited", "rejec
 
 def list_held(visit: PageContext) -> Shown:
     """Held rewrites without text, oldest first."""
-    return Shown("held_rewrites.html", "Held rewrites", {"held": _held(visit).list(limit=200)})
+    with visit.as_engine():
+        found = _held(visit).list(limit=200)
+    return Shown("held_rewrites.html", "Held rewrites", {"held": found})
 
 
 def show_held(visit: PageContext) -> Shown:
     """One held rewrite with both texts, and the decisions."""
-    found = _held(visit).show(visit.path["request_id"])
+    with visit.as_engine():
+        found = _held(visit).show(visit.path["request_id"])
     return Shown("held_rewrite.html", "Held rewrite", {"held": found})
 
 
@@ -44,7 +47,8 @@ def held_panel(visit: PageContext) -> Panel | None:
     """How many rewrites wait for a person."""
     if not visit.can_act:
         return None
-    found = _held(visit).list(limit=LONGEST_PAGE)
+    with visit.as_engine():
+        found = _held(visit).list(limit=LONGEST_PAGE)
     many = f"{LONGEST_PAGE}+" if len(found) >= LONGEST_PAGE else str(len(found))
     tile = {
         "path": "/held-rewrites",

@@ -7,12 +7,14 @@ knows nothing of HTTP, so a test may call it directly.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from holdfast.actor import Role
 from holdfast.errors import Forbidden
+from holdfast.operate.access import limited_reads
 from holdfast.operate.bulk_action import BulkRequest
 from holdfast.operate.operator import Operator
 from holdfast.operate.refusal import InvalidAction
@@ -70,6 +72,14 @@ class PageContext:
     @property
     def is_admin(self) -> bool:
         return self.role is Role.ADMIN
+
+    def as_engine(self) -> AbstractContextManager[None]:
+        """Read in the role of the engine, within the time limit of a read.
+
+        For tables that the role of tenants has no right to, such as those with texts. The page
+        checks the role of the caller and names its tenant in every statement.
+        """
+        return limited_reads(self.operator.context.app.settings.serve.read_seconds)
 
     def require_act(self) -> None:
         """Raise Forbidden for a caller who only reads."""
