@@ -268,7 +268,7 @@ def test_the_next_ticks_are_printed_in_utc_and_in_the_zone(run: Run, url: str, a
         (["add", "x", "--cron", "@daily", "--run", "y", "--starts-at", "soon"], 1, "starts_at"),
         (["add", "x", "--cron", "@daily", "--job-type", "a", "--org", ORG, "--payload", "{"], 1,
          "payload: is not JSON"),
-        (["add", "x", "--cron", "@daily", "--job-type", "db.cleanup", "--org", "me"], 1, "UUID"),
+        (["add", "x", "--cron", "@daily", "--job-type", "db.cleanup", "--org", "m e"], 1, "UUID"),
         (["add", "x", "--cron", "@daily", "--job-type", "plan.make", "--org", ORG], 1,
          "neither maintenance nor a notification"),
     ],

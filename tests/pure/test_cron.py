@@ -356,7 +356,7 @@ def test_utc_needs_no_database_of_zones(monkeypatch: pytest.MonkeyPatch) -> None
     def no_database(name: str) -> None:
         raise KeyError(name)
 
-    monkeypatch.setattr(crons, "ZoneInfo", no_database)
+    monkeypatch.setattr("zoneinfo.ZoneInfo", no_database)
 
     assert read_zone("UTC") is UTC
     with pytest.raises(BadTiming, match="tzdata"):

@@ -43,7 +43,7 @@ from holdfast.engine.worker.worker import Worker
 from holdfast.errors import ConfigError
 from holdfast.event import Events
 from holdfast.extension import E, Extension, Extensions
-from holdfast.ids import IdSource, has_names, uuid_argument
+from holdfast.ids import IdSource, uuid_argument
 from holdfast.job_lookup import JobLookup
 from holdfast.operate.authorization import OperatorContext
 from holdfast.operate.bring_back import BringBack
@@ -442,11 +442,7 @@ class Holdfast(JobLookup):
         due = cast(Options, with_due_time(options, now))
         accepted = payloads if trusted else enqueueing.accept_payloads(handler, payloads)
         items = enqueueing.requests_of(handler, accepted, org_id, due, self.settings.default_org)
-        if has_names():
-            requests = {id(request): request for _, request in items}.values()
-            self._declarations.note_names(
-                one for request in requests for one in (request.org_id, request.project_id)
-            )
+        self._declarations.note_names(request for _, request in items)
         return enqueueing.chunks_of(
             handler,
             items,

@@ -17,10 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
-from zoneinfo import ZoneInfo
-
-from cronsim import CronSim, CronSimError
-from cronsim.cronsim import Field
 
 from holdfast.clock import EPOCH, ms
 
@@ -50,7 +46,9 @@ class BadTiming(ValueError):
 class _FieldSyntax:
     """The syntax of a field. cronsim accepts more, and its errors name only the field."""
 
-    field: Field
+    # A member of cronsim.cronsim.Field. Most commands read settings without a cron expression, so
+    # cronsim and zoneinfo are imported on first use.
+    field: str
     name: str
     first: int
     last: int
@@ -77,7 +75,7 @@ class _FieldSyntax:
         if high is None:
             return f"{first}"
         last = self._value(high)
-        if self.field is Field.DOW and last == 0 < first:
+        if self.field == "DOW" and last == 0 < first:
             # A range such as FRI-SUN ends with Sunday as day 7. cronsim has Sunday as 0 there.
             last = 7
         if last < first:
@@ -85,8 +83,11 @@ class _FieldSyntax:
         return f"{first}-{last}" if first < last else f"{first}"
 
     def _value(self, text: str) -> int:
+        from cronsim import CronSimError
+        from cronsim.cronsim import Field
+
         try:
-            return self.field.int(text.upper())
+            return Field[self.field].int(text.upper())
         except CronSimError:
             raise BadTiming(
                 f"has {text!r} as {self.name}; it goes from {self.first} to {self.last}"
@@ -95,12 +96,12 @@ class _FieldSyntax:
 
 _TERM = re.compile(r"(?:(\*)|([0-9A-Za-z]{1,3})(?:-([0-9A-Za-z]{1,3}))?)(?:/([0-9]{1,2}))?")
 _FIELDS = (
-    _FieldSyntax(Field.MINUTE, "minute", 0, 59),
-    _FieldSyntax(Field.HOUR, "hour", 0, 23),
-    _FieldSyntax(Field.DAY, "day of the month", 1, 31),
-    _FieldSyntax(Field.MONTH, "month", 1, 12),
+    _FieldSyntax("MINUTE", "minute", 0, 59),
+    _FieldSyntax("HOUR", "hour", 0, 23),
+    _FieldSyntax("DAY", "day of the month", 1, 31),
+    _FieldSyntax("MONTH", "month", 1, 12),
     # Sunday is 0 and 7.
-    _FieldSyntax(Field.DOW, "day of the week", 0, 7),
+    _FieldSyntax("DOW", "day of the week", 0, 7),
 )
 
 
@@ -130,6 +131,8 @@ class Cron:
 
     def _dates_from(self, first: date) -> Iterator[date]:
         """The dates on which it fires, to the end of the calendar."""
+        from cronsim import CronSim
+
         midnight = datetime.combine(first, time())
         with suppress(OverflowError):
             for found in CronSim(self.dates, midnight - timedelta(seconds=1)):
@@ -157,6 +160,9 @@ _FARTHEST_EAST = timedelta(hours=16)
 @lru_cache(maxsize=1_000)
 def parse_cron(text: str) -> Cron:
     """A cron expression of five fields, or one of the aliases. Raises BadTiming."""
+    from cronsim import CronSim, CronSimError
+    from cronsim.cronsim import Field
+
     if len(text) > LONGEST_CRON:
         raise BadTiming(f"is longer than {LONGEST_CRON} characters")
     parts = ALIASES.get(text.strip().lower(), text).split()
@@ -251,6 +257,8 @@ def read_zone(name: str) -> tzinfo:
         return UTC
     if not _ZONE.fullmatch(name) or _NO_PLACE.fullmatch(name):
         raise BadTiming(f"is {name[:40]!r}, which is not an IANA time zone name; {_LIKE}")
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError) as exc:

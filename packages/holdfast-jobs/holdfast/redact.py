@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.sensitive import FINDERS, Finder, Span, is_secret_name
+from holdfast.visible import visible as visible
 
 TEXT_LIMIT = 8_000
 MAX_DEPTH = 8
@@ -173,12 +174,6 @@ class _Walk:
         return kept
 
 
-_HARMFUL = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
-)
-
-
 def harmless(text: str, limit: int = TEXT_LIMIT) -> str:
     """*text* on one line, safe to print on a terminal.
 
@@ -186,15 +181,3 @@ def harmless(text: str, limit: int = TEXT_LIMIT) -> str:
     output must still escape it.
     """
     return _cut(visible(text[:limit]), limit, len(text) > limit)
-
-
-def visible(text: str) -> str:
-    """All of *text*, with invisible and control characters as escapes."""
-    return _HARMFUL.sub(_as_escape, text)
-
-
-def _as_escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    if code > 0xFFFF:
-        return f"\\U{code:08x}"
-    return f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}"

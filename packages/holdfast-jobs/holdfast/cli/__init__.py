@@ -23,7 +23,6 @@ from holdfast.errors import (
     StoreBusy,
     StoreDown,
 )
-from holdfast.redact import visible
 from holdfast.secret import hide_passwords
 
 # The commands of the core by group, in the order of `holdfast --help`. They are imported on demand.
@@ -88,6 +87,10 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(name for commands in command_groups().values() for name in commands)
 
+    def has_command(self, name: str) -> bool:
+        """Whether there is such a command; it is not imported."""
+        return _place_of(name) is not None
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         place = _place_of(cmd_name)
         return None if place is None else _load_command(place)
@@ -136,11 +139,11 @@ def _load_command(place: str) -> click.Command:
 
 def _place_of(name: str) -> str | None:
     """Where a command is defined. Commands of the core are found without loading extensions."""
-    for groups in (GROUPS.values(), command_groups().values()):
-        for commands in groups:
-            if name in commands:
-                return commands[name]
-    return None
+    own = {one: place for commands in GROUPS.values() for one, place in commands.items()}
+    if name in own:
+        return own[name]
+    added = (commands.get(name) for commands in command_groups().values())
+    return next((place for place in added if place is not None), None)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -176,6 +179,8 @@ def main(argv: list[str] | None = None) -> None:
 
 def _said(exc: HoldfastError) -> str:
     """The message of an error without terminal control sequences."""
+    from holdfast.visible import visible
+
     said = hide_passwords(str(exc))
     # Problems with settings have one line each; other errors are one line.
     lines = said.split("\n") if isinstance(exc, ConfigError) else [said]

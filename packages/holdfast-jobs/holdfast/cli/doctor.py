@@ -18,9 +18,10 @@ from holdfast.cli.given import (
     verbose_option,
 )
 from holdfast.cli.next_command import complete_commands
-from holdfast.operate.database import missing_file, use_unchecked_store
+from holdfast.operate.database import use_unchecked_store
 from holdfast.operate.doctor import Finding, Severity
 from holdfast.operate.plural import counted
+from holdfast.operate.reader import missing_file
 
 
 @click.command()

@@ -9,25 +9,27 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.actor import Role, read_actor
-from holdfast.app import Holdfast
 from holdfast.cli.format import age, moment
 from holdfast.cli.next_command import complete_commands
 from holdfast.clock import write_instant
 from holdfast.config import LOG_LEVELS, Settings
 from holdfast.errors import ConfigError, InvalidArgument, StoreDown
 from holdfast.ids import read_named_id, read_uuid
-from holdfast.operate.database import missing_file
-from holdfast.operate.operator import Operator
+from holdfast.operate.authorization import OperatorContext
 from holdfast.operate.page import LONGEST_PAGE, Page
-from holdfast.operate.processes import auto_concurrency
+from holdfast.operate.reader import Reader, missing_file
 from holdfast.operate.short_ids import resolve_id, short_ids
-from holdfast.redact import visible
-from holdfast.tenant import with_default_org
+from holdfast.visible import visible
+
+if TYPE_CHECKING:
+    # Imported by the commands that need an application.
+    from holdfast.app import Holdfast
+    from holdfast.operate.operator import Operator
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -88,6 +90,8 @@ class Concurrency(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if value == "auto":
+            from holdfast.operate.processes import auto_concurrency
+
             return auto_concurrency()
         found: int = click.IntRange(1, 1000).convert(value, param, ctx)
         return found
@@ -125,8 +129,28 @@ def app_of(ctx: click.Context, *, required: bool, creates: bool | None = None) -
     application.
     """
     found = _find_app(ctx, required=required)
-    missing = missing_file(found.settings)
-    if missing is not None and not (required if creates is None else creates):
+    if not (required if creates is None else creates):
+        _check_file(found.settings)
+    return found
+
+
+def reader_of(ctx: click.Context) -> Reader | Holdfast:
+    """The chosen database for reading; the application, if one is named, knows where it is."""
+    settings = settings_of(ctx)
+    if ctx.obj["app"] or settings.app:
+        return app_of(ctx, required=False)
+    _check_file(settings)
+    return Reader(settings)
+
+
+def context_of(found: Reader | Holdfast) -> OperatorContext:
+    """The context of an admin, as :func:`operator_of` has it."""
+    return found.context() if isinstance(found, Reader) else operator_of(found).context
+
+
+def _check_file(settings: Settings) -> None:
+    missing = missing_file(settings)
+    if missing is not None:
         then = "Create it: holdfast migrate."
         if not os.path.isdir(os.path.dirname(missing)):
             then = "Its folder does not exist. Check the path and its permissions."
@@ -134,10 +158,12 @@ def app_of(ctx: click.Context, *, required: bool, creates: bool | None = None) -
             f"There is no database {missing}. {then} Or name another one: --db URL, HOLDFAST_DB or"
             " holdfast.toml."
         )
-    return found
 
 
 def _find_app(ctx: click.Context, *, required: bool) -> Holdfast:
+    from holdfast.app import Holdfast
+    from holdfast.tenant import with_default_org
+
     settings = settings_of(ctx)
     place = ctx.obj["app"] or settings.app
     if not place:
@@ -156,6 +182,8 @@ def _find_app(ctx: click.Context, *, required: bool) -> Holdfast:
 
 
 def _load(place: str) -> Holdfast:
+    from holdfast.app import Holdfast
+
     module, _, name = place.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ from holdfast.cli.format import tallied
 from holdfast.cli.given import (
     ShortId,
     app_of,
+    context_of,
     json_option,
     one_line,
     operator_of,
@@ -20,16 +21,20 @@ from holdfast.cli.given import (
     print_fields,
     print_json,
     print_table,
+    reader_of,
     short_id_argument,
     shorten,
 )
 from holdfast.cli.next_command import next_command, next_page
 from holdfast.document import encode
-from holdfast.operate.audit import AuditEvent
-from holdfast.operate.jobs import JobFilter, JobView, attempts_made
+from holdfast.operate.job_rows import JobFilter, attempts_made, list_jobs
 from holdfast.operate.page import NEWEST
 from holdfast.operate.plural import counted
-from holdfast.operate.short_ids import names_of
+from holdfast.operate.short_ids import JOBS, TENANTS, names_of, short_ids
+
+if TYPE_CHECKING:
+    from holdfast.operate.audit import AuditEvent
+    from holdfast.operate.jobs import JobView
 
 NO_JOBS = "No jobs yet. Enqueue one: holdfast --app MODULE:hf enqueue JOB_TYPE PAYLOAD"
 COLUMNS = (
@@ -78,7 +83,7 @@ def jobs() -> None:
 )
 @json_option
 @click.pass_context
-def list_jobs(
+def list_command(
     ctx: click.Context,
     org_id: str | None,
     state: str | None,
@@ -89,15 +94,15 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     wanted = JobFilter(org_id=org_id, state=state, job_type=job_type)
-    with app_of(ctx, required=False) as hf:
-        operator = operator_of(hf)
-        found = operator.jobs.list(wanted, limit=limit, before=before)
+    with reader_of(ctx) as found_in:
+        context = context_of(found_in)
+        found = list_jobs(context, wanted, limit=limit, before=before)
         rows = [{**asdict(job), "attempts": attempts_of(asdict(job))} for job in found]
         if as_json:
             print_json(rows)
             return
-        ids = shorten(operator, "jobs", [job.id for job in found])
-        ids |= shorten(operator, "tenants", {job.org_id for job in found})
+        ids = short_ids(context, JOBS, [job.id for job in found])
+        ids |= short_ids(context, TENANTS, {job.org_id for job in found})
     empty = "No jobs match." if wanted != JobFilter() else NO_JOBS
     print_table(rows, COLUMNS, ids=ids, empty=empty)
     if found:
@@ -243,7 +248,7 @@ def count(ctx: click.Context, as_json: bool) -> None:
 def _event(event: AuditEvent) -> dict[str, Any]:
     """An event with the actor in two columns, as it is stored."""
     found: dict[str, Any] = {}
-    for name in AuditEvent.__slots__:
+    for name in type(event).__slots__:
         if name == "actor":
             found |= {"actor_type": event.actor.type, "actor_id": event.actor.id}
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -35,10 +35,11 @@ def next_page(ctx: click.Context, option: str, cursor: str) -> str:
 def complete_commands(ctx: click.Context, text: str, ids: Mapping[str, str] | None = None) -> str:
     """*text* with ``--app`` and ``--db`` in the commands that it names, and *ids* shortened."""
     root = ctx.find_root()
-    known = root.command.list_commands(root) if isinstance(root.command, click.Group) else []
+    # Asked for the words of the text only: listing the commands would import the extensions.
+    has_command: Callable[[str], bool] = getattr(root.command, "has_command", lambda _: False)
 
     def complete(found: re.Match[str]) -> str:
-        if found[1] not in known:
+        if not has_command(found[1]):
             return found[0]
         has_app = text.startswith("--app ", found.end())
         options = _given(root, leave_out=("app",) if has_app else ())

@@ -27,9 +27,9 @@ from holdfast.cli.logged import logged, watch
 from holdfast.cli.signals import drain_on_signals
 from holdfast.document import BadDocument, parse
 from holdfast.errors import InvalidSchedule
-from holdfast.operate.database import missing_file
 from holdfast.operate.plural import counted
 from holdfast.operate.processes import dispatch_all, make_dispatcher
+from holdfast.operate.reader import missing_file
 from holdfast.operate.schedules import NOT_STORED, MisfirePolicy
 
 COLUMNS = (

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from holdfast.config.run import BUILT_IN_RUNS, RunSettings
@@ -17,6 +16,8 @@ from holdfast.config.setting_type import Section, section
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from holdfast.config.settings import Settings
 
 GROUP = "holdfast.extensions"
@@ -44,6 +45,8 @@ _registered: dict[str, DeclaresSettings] = {}
 @lru_cache(maxsize=1)
 def installed() -> Mapping[str, Any]:
     """Return the extensions of the installed distributions, by name."""
+    from importlib.metadata import entry_points
+
     found: dict[str, Any] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:

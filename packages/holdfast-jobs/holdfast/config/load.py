@@ -5,7 +5,6 @@ All problems are collected and raised at once, each with its location and remedy
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -324,6 +323,8 @@ class _Reading:
         return problem if place is None else f"{origins[place]}: {problem}"
 
     def _unknown(self, place: Place, known: Collection[str]) -> None:
+        import difflib
+
         near = [
             *difflib.get_close_matches(place[-1], known, n=1),
             *(name for name in known if name.startswith(place[-1])),

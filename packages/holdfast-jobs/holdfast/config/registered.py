@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 CHANNELS = "holdfast.channels"
 PROVIDERS = "holdfast.providers"
@@ -60,13 +62,20 @@ def _distribution(point: EntryPoint) -> str:
     return "an unknown distribution" if point.dist is None else point.dist.name
 
 
+def _points(group: str) -> Iterable[EntryPoint]:
+    # Imported on first use, because it takes as long as all of the settings.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)
+
+
 @cache
 def channel_kinds() -> Registered:
     """Return the kinds for ``[channels.NAME]``."""
-    return Registered(CHANNELS, "channel kind", entry_points(group=CHANNELS))
+    return Registered(CHANNELS, "channel kind", _points(CHANNELS))
 
 
 @cache
 def provider_kinds() -> Registered:
     """Return the adapters for routes."""
-    return Registered(PROVIDERS, "provider", entry_points(group=PROVIDERS))
+    return Registered(PROVIDERS, "provider", _points(PROVIDERS))

@@ -19,9 +19,10 @@ from holdfast.config import QueueSettings, Settings
 from holdfast.engine import audit
 from holdfast.engine.handler import Registry
 from holdfast.engine.limits import limits_of, queue_rule, rule_row
+from holdfast.engine.request import JobRequest
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidArgument
-from holdfast.ids import MalformedId, name_of, read_named_id
+from holdfast.ids import MalformedId, has_names, name_of, read_named_id
 from holdfast.store import Row, Statements, Store
 from holdfast.store.caller_connection import Steps, run
 
@@ -73,9 +74,11 @@ class Declarations:
     _names: dict[str, str] = field(default_factory=dict)
     _named: tuple[Store | None, set[str]] = (None, set())
 
-    def note_names(self, ids: Iterable[object]) -> None:
-        """Note the ids of an enqueue that were given as names, so that these are stored with it."""
-        for one in ids:
+    def note_names(self, requests: Iterable[JobRequest]) -> None:
+        """Note the ids of requests that were given as names, so that these are stored with them."""
+        if not has_names():
+            return
+        for one in {item for given in requests for item in (given.org_id, given.project_id)}:
             with suppress(MalformedId):
                 found = read_named_id(one)
                 if (name := name_of(found)) is not None and found not in self._named[1]:

@@ -189,16 +189,12 @@ def accept_payloads(
     ]
     if not declared:
         return [one if type(one) is dict else _document_of(one) for one in payloads]
-    return [_accept(one, declared) for one in payloads]
-
-
-def _accept(
-    given: Mapping[str, Any] | JobRequest, declared: Sequence[Signature]
-) -> Mapping[str, Any] | JobRequest:
-    if isinstance(given, JobRequest):
-        return replace(given, payload=_checked(given.payload, declared))
-    found: Mapping[str, Any] = _checked(given, declared)
-    return found
+    return [
+        replace(one, payload=_checked(one.payload, declared))
+        if isinstance(one, JobRequest)
+        else _checked(one, declared)
+        for one in payloads
+    ]
 
 
 def _checked(payload: Any, declared: Sequence[Signature]) -> Any:

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Modules below the engine import actors from holdfast.actor.
 from holdfast.actor import SYSTEM as SYSTEM
@@ -16,8 +16,10 @@ from holdfast.actor import ActorType as ActorType
 from holdfast.clock import read_instant
 from holdfast.document import decode
 from holdfast.errors import RowInvalid
-from holdfast.event import About
 from holdfast.ids import JobId, OrgId
+
+if TYPE_CHECKING:
+    from holdfast.event import About
 
 DEAD_LETTER_QUEUE = "q:deadletter"
 DEFAULT_QUEUE = "q:default"
@@ -196,6 +198,9 @@ class Claimed:
 
     @property
     def about(self) -> About:
+        # Commands that only read jobs need no events.
+        from holdfast.event import About
+
         return About(
             self.id,
             self.job_type,

@@ -5,24 +5,22 @@ Every method of the operator API checks its role and tenant here and records ref
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NoReturn, Protocol, Unpack
+from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.actor import Actor, Role
-from holdfast.config import Settings
-from holdfast.engine.audit import PLATFORM_ORG, record_action
-from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.handler import Registry
-from holdfast.engine.limits import Queues
-from holdfast.engine.request import InsertRows, JobRequest, Options
-from holdfast.engine.schedule.rows import Scheduling
 from holdfast.errors import Forbidden, HoldfastError
-from holdfast.event import Events
-from holdfast.extension import Extension, Extensions
-from holdfast.ids import IdSource
-from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.config import Settings
+    from holdfast.engine.handler import Registry
+    from holdfast.event import Events
+    from holdfast.extension import Extension
+    from holdfast.ids import IdSource
+    from holdfast.operate.operated_app import OperatedApp
+    from holdfast.store import Store
 
 
 class Action(StrEnum):
@@ -113,42 +111,6 @@ _LEAST: Mapping[Action, Role] = {
 }
 
 
-class OperatedApp(Scheduling, Protocol):
-    """The application that an operator works on."""
-
-    extensions: Extensions
-
-    @property
-    def queues(self) -> Queues: ...
-
-    @property
-    def known_queues(self) -> list[str]: ...
-
-    def enqueue(
-        self,
-        job_type: str,
-        payload: Mapping[str, Any],
-        *,
-        org_id: str | None = None,
-        conn: Any = None,
-        **options: Unpack[Options],
-    ) -> Enqueued: ...
-
-    def enqueue_many(
-        self,
-        job_type: str,
-        payloads: Iterable[Mapping[str, Any] | JobRequest],
-        *,
-        org_id: str | None = None,
-        conn: Any = None,
-        **options: Unpack[Options],
-    ) -> list[Enqueued]: ...
-
-    def announce(
-        self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued], *, is_committed: bool
-    ) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """An actor in a role on an application: for one tenant or, without *org_id*, for all."""
@@ -221,6 +183,9 @@ class OperatorContext:
         self, action: Action, error: HoldfastError, *, org_id: str | None, subject: str
     ) -> NoReturn:
         """Audit the refusal of an action under the actor's tenant, and raise *error*."""
+        # A command that only reads does not need the modules of the engine.
+        from holdfast.engine.audit import PLATFORM_ORG, record_action
+
         detail = {"action": action, "role": self.role, "why": type(error).__name__}
         self.store.write(
             lambda tx: record_action(

@@ -21,9 +21,9 @@ from holdfast.errors import AuthDenied, QueueFull, Snooze
 from holdfast.store import Statements, Store, Tx
 
 if TYPE_CHECKING:
-    from holdfast.operate.authorization import OperatedApp
     from holdfast.operate.bulk_action import BulkProgress
     from holdfast.operate.bulk_page import BulkPage, BulkPages
+    from holdfast.operate.operated_app import OperatedApp
 
 SQL = Statements("holdfast.engine", "job.sql")
 

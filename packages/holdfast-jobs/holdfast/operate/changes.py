@@ -13,7 +13,8 @@ from holdfast.feed.feed import FeedLagged as FeedLagged
 from holdfast.feed.feed import Subscription as Subscription
 from holdfast.feed.feed import feed_of
 from holdfast.feed.position import read_position
-from holdfast.operate.authorization import Action, OperatedApp, OperatorContext
+from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.operate.operated_app import OperatedApp
 from holdfast.operate.refusal import InvalidAction
 
 

@@ -5,7 +5,6 @@ Both work before an audit exists, so the database alone decides the permissions.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,7 +17,6 @@ from holdfast.engine.handler import Registry
 from holdfast.extension import Extensions, components_of
 from holdfast.store import Store, open_store
 from holdfast.store.component import in_order
-from holdfast.store.sqlite_connect import path_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +51,6 @@ def migrate_database(app: MigratedApp) -> Migrated:
         return Migrated(store.version(), tuple(applied), versions, store.dialect.has_roles)
     finally:
         store.close()
-
-
-def missing_file(settings: Settings) -> str | None:
-    """The path of the SQLite file in the settings, if it does not exist."""
-    path = path_of(settings.db) if settings.db.startswith("sqlite:") else None
-    return None if path is None or os.path.exists(path) else path
 
 
 class StoreOwner(Protocol):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from holdfast.arguments import anything, checked, each, instance, name, named_id, word
-from holdfast.clock import read_instant
+from holdfast.arguments import anything, checked, each, instance
 from holdfast.document import decode
 from holdfast.engine.audit import JOB_SQL
 from holdfast.engine.cancel import CancelAnswer
@@ -29,11 +27,12 @@ from holdfast.operate.cancel_all import LONGEST as LONGEST_CANCEL
 from holdfast.operate.cancel_all import CancelAllAnswer, cancel_matching
 from holdfast.operate.explain import explain_job
 from holdfast.operate.explanation import Explanation
+from holdfast.operate.job_rows import SQL, JobFilter, JobRow, attempts_made, list_jobs
 from holdfast.operate.locate import locate_job
-from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter
+from holdfast.operate.page import NEWEST, Page
 from holdfast.operate.refusal import InvalidAction
 from holdfast.operate.short_ids import JOBS
-from holdfast.store import Row, Statements, Tx
+from holdfast.store import Row, Tx
 
 __all__ = [
     "EventNote",
@@ -43,69 +42,11 @@ __all__ = [
     "JobRow",
     "JobView",
     "Jobs",
+    "attempts_made",
 ]
-
-SQL = Statements("holdfast.operate", "jobs.sql")
 
 # A payload and a result may be private.
 _PRIVATE = ("payload", "result")
-
-
-@dataclass(frozen=True, slots=True)
-class JobFilter:
-    """Which jobs to list; a field that is None matches every job."""
-
-    org_id: str | None = None
-    state: State | str | None = None
-    job_type: str | None = None
-    queue: str | None = None
-    error_class: str | None = None
-
-    def __str__(self) -> str:
-        """Text for the audit and for errors."""
-        found = {item.name: getattr(self, item.name) for item in fields(self)}
-        given = {name: str(value)[:100] for name, value in found.items() if value is not None}
-        return ", ".join(f"{name}={value!r}" for name, value in given.items())
-
-    def check(self) -> JobFilter:
-        """Return the filter in stored form; raises InvalidAction with every bad field."""
-        names = dict.fromkeys(("job_type", "queue", "error_class"), name)
-        checks = {"org_id": named_id, "state": word(State), **names}
-        return read_filter(self, checks)
-
-
-ALL = JobFilter()
-
-
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """One job of a listing, without its payload and result."""
-
-    id: str
-    org_id: str
-    project_id: str | None
-    job_type: str
-    category: str
-    state: State
-    queue: str
-    origin_queue: str
-    stage: str
-    priority: str
-    attempt_count: int
-    max_attempts: int
-    not_before_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-    finished_at: datetime | None
-    last_error: str | None
-    error_class: str | None
-
-    @classmethod
-    def from_row(cls, row: Row) -> JobRow:
-        read = {item.name: row[item.name] for item in fields(cls)}
-        for column in ("not_before_at", "created_at", "updated_at", "finished_at"):
-            read[column] = None if read[column] is None else read_instant(read[column])
-        return cls(**{**read, "state": State(read["state"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,22 +110,7 @@ class Jobs:
         self, wanted: JobFilter | None = None, *, limit: int = 50, before: str = NEWEST
     ) -> Page[JobRow]:
         """Jobs, newest first."""
-        wanted = (wanted or ALL).check()
-        org_id = self.context.tenant_for(Action.LOOK, wanted.org_id, subject="jobs")
-        params = {
-            "state": wanted.state,
-            "job_type": wanted.job_type,
-            "queue": wanted.queue,
-            "error_class": wanted.error_class,
-            "before": before,
-            "limit": check_limit(limit) + 1,
-        }
-        if org_id is None:
-            rows = self.context.store.read(lambda tx: tx.many(SQL.list_all_jobs, **params))
-        else:
-            own = {**params, "org_id": org_id}
-            rows = self.context.store.read(lambda tx: tx.many(SQL.list_jobs, **own))
-        return page_of([JobRow.from_row(row) for row in rows], limit, lambda job: job.id)
+        return list_jobs(self.context, wanted, limit=limit, before=before)
 
     def get(self, job_id: str) -> JobView:
         """One job with its timeline and dead letter. Raises JobNotFound for another tenant's."""
@@ -282,11 +208,6 @@ class Jobs:
         if job_type == BULK_ACTION:
             refusal = EnqueueRefused(job_type, "operator.bulk_actions.start(…)")
             self.context.refuse(Action.ENQUEUE, refusal, org_id=org_id, subject="jobs")
-
-
-def attempts_made(state: str, attempt_count: int) -> int:
-    """The attempts that were made or are under way; the stored count has failed ones only."""
-    return attempt_count + (state in (State.PROCESSING, State.BATCH_SUBMITTED, State.COMPLETED))
 
 
 def _view(tx: Tx, org_id: str, job_id: str) -> JobView:

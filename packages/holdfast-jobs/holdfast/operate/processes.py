@@ -19,7 +19,7 @@ from holdfast.engine.worker.supervisor import RECYCLE, Supervisor, start_process
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import UnknownQueue
 from holdfast.event import WorkerChanged
-from holdfast.operate.authorization import OperatedApp
+from holdfast.operate.operated_app import OperatedApp
 
 __all__ = [
     "RECYCLE",

@@ -10,13 +10,13 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from holdfast.errors import SchemaMismatch
 from holdfast.store import digest
 from holdfast.store.component import CORE, Component, in_order
 from holdfast.store.dialect import SQLITE, Dialect
+from holdfast.store.query import folder_of
 
 _NAME = re.compile(r"^(\d{4})_([a-z_]+)(?:\.(postgres|sqlite))?\.sql$")
 
@@ -42,7 +42,7 @@ def migrations(dialect: Dialect, component: Component = CORE) -> list[Migration]
 
     Cached: a process reads and renders each folder once.
     """
-    folder = resources.files(component.package).joinpath(component.folder)
+    folder = folder_of(component.package) / component.folder
     found = _read.get((str(folder), dialect.name))
     if found is None:
         found = _read[str(folder), dialect.name] = _render_all(folder, dialect, component)
@@ -52,7 +52,7 @@ def migrations(dialect: Dialect, component: Component = CORE) -> list[Migration]
 _read: dict[tuple[str, str], list[Migration]] = {}
 
 
-def _render_all(folder: Traversable, dialect: Dialect, component: Component) -> list[Migration]:
+def _render_all(folder: Path, dialect: Dialect, component: Component) -> list[Migration]:
     matches = filter(None, (_NAME.match(entry.name) for entry in folder.iterdir()))
     mine = [match for match in matches if match.group(3) in (None, dialect.name)]
     parts: dict[int, list[str]] = {}
@@ -96,8 +96,11 @@ def after(
 
 
 def latest(dialect: Dialect, component: Component = CORE) -> int:
-    steps = migrations(dialect, component)
-    return steps[-1].version if steps else 0
+    """The version of the last migration, by the names of the files."""
+    folder = folder_of(component.package) / component.folder
+    matches = filter(None, (_NAME.match(entry.name) for entry in folder.iterdir()))
+    own = (None, dialect.name)
+    return max((int(match[1]) for match in matches if match[3] in own), default=0)
 
 
 def check_versions(

@@ -30,7 +30,6 @@ from holdfast.errors import (
     StoreDown,
     StoreError,
 )
-from holdfast.redact import redact
 from holdfast.store import libpq, migrate
 from holdfast.store.availability import Availability
 from holdfast.store.connection_refusal import connection_refusal, grant_hint
@@ -469,5 +468,7 @@ def _message_of(exc: Exception) -> str:
     """Return the server's primary message. Its detail and context may contain row values."""
     if not isinstance(exc, psycopg.Error):
         return type(exc).__name__
+    from holdfast.redact import redact
+
     words = redact(exc.diag.message_primary or type(exc).__name__, 300)
     return words if exc.sqlstate is None else f"{words} ({exc.sqlstate})"

@@ -7,12 +7,12 @@ in another way, the handler's writes are not committed, and the attempt must not
 
 from __future__ import annotations
 
-import asyncio
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import RuleViolated
 from holdfast.store.store import Tx
@@ -42,6 +42,9 @@ class HandlerTransaction(ABC):
         """Open a nested block: a failure inside undoes this part only."""
 
 
+if TYPE_CHECKING:
+    import asyncio
+
 Caller = tuple[int, "asyncio.Task[Any] | None"]
 """Identity of a caller: a thread, and on an event loop the task."""
 
@@ -49,7 +52,9 @@ Caller = tuple[int, "asyncio.Task[Any] | None"]
 def caller() -> Caller:
     """Return the calling thread and task."""
     try:
-        task = asyncio.current_task()
+        # Without the module there is no event loop; it takes long to import.
+        loops = sys.modules.get("asyncio")
+        task = None if loops is None else loops.current_task()
     except RuntimeError:
         task = None
     return threading.get_ident(), task
