@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import fastjsonschema
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -189,37 +190,9 @@ def check_command(words: list[str]) -> dict[str, Any]:
 
 
 NAMED = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
-DEPLOYMENT = fastjsonschema.compile(
-    {
-        "type": "object",
-        "required": ["apiVersion", "kind", "metadata", "spec"],
-        "properties": {
-            "apiVersion": {"const": "apps/v1"},
-            "metadata": NAMED,
-            "spec": {
-                "type": "object",
-                "required": ["selector", "template"],
-                "properties": {
-                    "replicas": {"type": "integer"},
-                    "template": {
-                        "type": "object",
-                        "required": ["metadata", "spec"],
-                        "properties": {
-                            "spec": {
-                                "type": "object",
-                                "required": ["containers"],
-                                "properties": {
-                                    "terminationGracePeriodSeconds": {"type": "integer"},
-                                    "containers": {"type": "array", "items": NAMED, "minItems": 1},
-                                },
-                            }
-                        },
-                    },
-                },
-            },
-        },
-    }
-)
+# The newest version of the schemas, and an older one.
+KUBERNETES = ("1.33", "1.37")
+# No package has the schema of KEDA's own kinds; these are the fields that its documentation lists.
 SCALED_OBJECT = fastjsonschema.compile(
     {
         "type": "object",
@@ -263,8 +236,9 @@ def test_the_kubernetes_manifests_fit_the_commands_and_each_other() -> None:
         (one["kind"], one["metadata"]["name"]): one for one in documents("kubernetes/worker.yaml")
     }
     for (kind, _), one in found.items():
+        for version in KUBERNETES:
+            kubernetes_validate.validate(one, version, strict=True)
         if kind == "Deployment":
-            DEPLOYMENT(one)
             labels = one["spec"]["template"]["metadata"]["labels"]
             assert one["spec"]["selector"]["matchLabels"].items() <= labels.items()
         if kind in ("Deployment", "Job"):
@@ -284,6 +258,14 @@ def test_the_kubernetes_manifests_fit_the_commands_and_each_other() -> None:
     service = found["Service", "holdfast-worker"]["spec"]
     assert service["selector"].items() <= pod["metadata"]["labels"].items()
     assert {port["targetPort"] for port in service["ports"]} == set(ports)
+
+
+def test_a_misspelled_field_of_a_manifest_is_refused() -> None:
+    (*_, manifest) = documents("kubernetes/worker.yaml")
+    manifest["spec"]["template"]["spec"]["containers"][0]["comand"] = []
+
+    with pytest.raises(kubernetes_validate.ValidationError, match="comand"):
+        kubernetes_validate.validate(manifest, KUBERNETES[0], strict=True)
 
 
 def test_the_keda_manifest_scales_the_workers_by_a_metric_that_exists() -> None:
