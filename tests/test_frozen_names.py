@@ -214,7 +214,8 @@ rewrite.routes.surfaces rewrite.routes.target_locales rewrite.surfaces runs.clai
 runs.eligible_statuses runs.job_types runs.max_jobs_per_run runs.max_runtime_seconds runs.order
 runs.profile runs.queues runs.respect_not_before_at runs.retry_backoff_seconds runs.schedule
 runs.zone schedules.catch_up schedules.cron schedules.every schedules.job_type schedules.org_id
-schedules.payload schedules.run schedules.zone serve.body_limit_bytes serve.body_seconds
+schedules.payload schedules.run schedules.tenants schedules.zone serve.body_limit_bytes
+serve.body_seconds
 serve.host serve.port serve.read_seconds serve.requests_per_minute serve.session_hours
 serve.oidc.admins serve.oidc.all_tenants serve.oidc.allow_private serve.oidc.client_id
 serve.oidc.client_secret_env serve.oidc.client_secret_file serve.oidc.issuer serve.oidc.name_claim

@@ -42,7 +42,7 @@ SHOWN = {
     "lease_expires_at", "claimed_at", "claimed_by", "cancel_requested_at", "provider_batch_id",
     "first_failed_at", "last_error", "last_error_at", "error_class", "updated_at", "finished_at",
     "key_last_seen_at", "key_expires_at", "events", "dead_letter", "notes",
-    "turn", "limit_key",
+    "turn", "limit_key", "deadline_at",
 }  # fmt: skip
 EVENT = {
     "id", "org_id", "project_id", "job_id", "job_type", "name", "attempt", "actor_type",

@@ -55,6 +55,7 @@ jobs = rows(
     claimed_at=some,
     claimed_by=st.sampled_from([None, "w1", "w2"]),
     cancel_requested_at=some,
+    deadline_at=some,
     provider_batch_id=st.sampled_from([None, "batch_1"]),
     replay_of=st.sampled_from([None, "j0"]),
     error_class=st.sampled_from([None, "GONE"]),
@@ -175,7 +176,7 @@ OF_STATE = {
     },
     State.BATCH_SUBMITTED: {Reason.AWAITS_BATCH, Reason.HELD, Reason.QUARANTINED},
     State.COMPLETED: {Reason.COMPLETED},
-    State.CANCELED: {Reason.CANCELED},
+    State.CANCELED: {Reason.CANCELED, Reason.SUPERSEDED, Reason.DEADLINE_PASSED},
     State.FAILED: {Reason.DEAD_LETTER},
 }
 WAITING = set(Reason) - {reason for every in OF_STATE.values() for reason in every}

@@ -266,8 +266,7 @@ class Holdfast(JobLookup):
 
     def schedule(self, name: str, **options: Unpack[ScheduleOptions]) -> None:
         """Declare a schedule; dispatchers store it in the database."""
-        made = make_schedule(name, options, now=self.clock.now())
-        self.schedules.add(made, self.registry)
+        self.schedules.add(make_schedule(name, options, now=self.clock.now()), self.registry)
 
     # -- enqueueing
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.actor import Role
 from holdfast.clock import read_instant, write_instant
-from holdfast.engine.audit import PLATFORM_ORG, Deed, record_actions
+from holdfast.engine.audit import JOB_SQL, PLATFORM_ORG, Deed, record_actions
 from holdfast.engine.cancel import CancelAnswer, may_cancel, request_cancels
 from holdfast.engine.job import State
 from holdfast.errors import Forbidden
@@ -184,7 +184,8 @@ class CancelPages:
         who: dict[str, Any] = {"actor": self.context.actor}
         allowed, refused = list[Row](), list[Row]()
         rule = {**who, "role": self.context.role, "registry": self.context.registry}
-        for row in matching:
+        named = [{"org_id": row["org_id"], "id": row["id"]} for row in matching]
+        for row in tx.many(JOB_SQL.list_cancelable, jobs=named) if named else ():
             (allowed if may_cancel(row, **rule) else refused).append(row)
         if allowed:
             detail = {"filter": self._filter, **self.detail}

@@ -54,16 +54,11 @@ GROUP BY job.part;
 SELECT {now} AS now;
 
 -- page_jobs :many — crosses tenants up to :last_org: the next jobs in the order of their keys
-SELECT job.org_id, job.id, job.job_type, job.state, job.queue, job.error_class, job.attempt_count,
-       job.replay_of, job.finished_at, job.cancel_requested_at, rule.cancel_role,
+SELECT job.org_id, job.id, job.job_type, job.state, job.queue, job.error_class, job.finished_at,
+       job.cancel_requested_at,
        CASE WHEN job.created_at <= CAST(:until AS {instant}) THEN 1 ELSE 0 END AS is_earlier
-FROM (SELECT listed.org_id, listed.id, listed.job_type, listed.state, listed.queue, listed.error_class,
-             listed.attempt_count, listed.replay_of, listed.finished_at, listed.cancel_requested_at,
-             listed.created_at
-      FROM holdfast.job AS listed
-      WHERE (listed.org_id, listed.id) > (CAST(:after_org AS {uuid}), CAST(:after_id AS {uuid}))
-        AND listed.org_id <= CAST(:last_org AS {uuid})
-      ORDER BY listed.org_id, listed.id
-      LIMIT :limit) AS job
-LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = job.job_type
-ORDER BY job.org_id, job.id;
+FROM holdfast.job AS job
+WHERE (job.org_id, job.id) > (CAST(:after_org AS {uuid}), CAST(:after_id AS {uuid}))
+  AND job.org_id <= CAST(:last_org AS {uuid})
+ORDER BY job.org_id, job.id
+LIMIT :limit;
