@@ -30,6 +30,7 @@ LEFT_OUT = {"log_in", "log_out", "get_session", "stream_events", "stream_rewrite
 # Methods whose name does not follow from the operation without its noun.
 NAMES = {
     "enqueue_jobs": "enqueue_many",
+    "cancel_jobs": "cancel_all",
     "count_jobs": "counts",
     "list_job_events": "events",
     "list_schedule_ticks": "ticks",
@@ -182,6 +183,9 @@ class Writer:
         if "$ref" not in schema and schema.get("type") == "array" and "$ref" in schema["items"]:
             model = self._keep(self.answers, _name(schema["items"]))
             return f"tuple[{model}, ...]", f"tuple(read({model}, one) for one in found)"
+        if [*schema.get("anyOf", ())] and all("$ref" in one for one in schema["anyOf"]):
+            first, second = (self._keep(self.answers, _name(one)) for one in schema["anyOf"])
+            return f"{first} | {second}", f"read_either({first}, {second}, found)"
         if "$ref" not in schema:
             return "Mapping[str, Any]", "dict(found)"
         name = _name(schema)
@@ -317,6 +321,9 @@ class Writer:
             f"    def __init__(self, client: {client}) -> None:",
             "        self._call = client.call",
         ]
+        names = [one.name for one in operations]
+        if len(set(names)) != len(names):
+            raise SystemExit(f"{tag} has two methods of one name: add one to NAMES: {names}")
         for one in operations:
             signature = f"self, {one.signature()}".removesuffix(", ")
             lines += [
@@ -364,7 +371,7 @@ from typing import Any, Required, TypedDict
 from holdfast.client.operations import (
     NOT_GIVEN, AsyncCaller, Call, Caller, NotGiven, Page, given, new_key, read_page,
 )
-from holdfast.client.models import read
+from holdfast.client.models import read, read_either
 """
 
 

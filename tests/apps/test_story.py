@@ -269,7 +269,6 @@ BAD: dict[str, tuple[str, Callable[[], Any]]] = {
     "in the wrong language": ("WRONG_LANGUAGE", lambda: _said(KIND["bins"]["de"], "de")),
     "under a false flag": ("WRONG_LANGUAGE", lambda: _said(KIND["bins"]["de"], "en")),
     "with profanity": ("OUTPUT_REJECTED", lambda: _said(RUDE)),
-    "with another item's text": ("OUTPUT_REJECTED", lambda: _said(KIND["music"]["en"])),
     "with an invented time": ("OUTPUT_REJECTED", lambda: _said(CLOCK_TIME)),
     "with too many words": ("OUTPUT_INVALID", lambda: _said("Please, the bins. " * 40)),
     "with a refusal": ("POLICY_REJECTED", lambda: Said(finish=Finish.REFUSED)),
@@ -318,6 +317,20 @@ def test_bad_answers_become_no_output_and_are_not_asked_for_again(town: Town, mo
             answer.rewrite_request_id, home_id=one.home, user_id=one.sender
         )
         assert (seen.status, seen.has_failed, seen.rewritten_text) == ("failed", True, None)
+    assert violations(report_of(town.hf)) == {}
+
+
+@pytest.mark.parametrize("mode", ["weekly_feedback", "direct_message"], ids=["batch", "async"])
+def test_another_items_text_is_held_for_a_person(town: Town, mode: str) -> None:
+    messages = [_message(at, "bins", mode, 2) for at in range(2)]
+    town.settle(messages)
+    (answer,) = town.submit(messages[:1])
+    town.model.wrong = lambda _: _said(KIND["music"]["en"])
+    for _ in range(3):
+        town.go_on()
+
+    assert town.outputs() == {}
+    assert town.requests()[answer.rewrite_request_id]["step"] == "held"
     assert violations(report_of(town.hf)) == {}
 
 

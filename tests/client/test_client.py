@@ -31,6 +31,7 @@ from holdfast.client import (
     calls,
     operations,
 )
+from holdfast.client.calls.shared import BulkActionView, BulkPlan
 from holdfast.client.models import Event
 from holdfast.client.operations import Call, EventReader
 from tests.api.conftest import make_key
@@ -180,7 +181,17 @@ def test_an_operator_uses_every_kind_of_answer(hf: Holdfast) -> None:
     planned = client.dead_letters.act_on_all(
         reason="INC-7", action="discard", filter={"job_type": found.letter.job_type}
     )
-    assert (planned.dry_run, planned.matched) == (True, 1)
+    assert isinstance(planned, BulkPlan)
+    assert planned.matched == 1
+    started = client.dead_letters.act_on_all(
+        reason="INC-7",
+        action="discard",
+        filter={"job_type": found.letter.job_type},
+        dry_run=False,
+        expected=1,
+    )
+    assert isinstance(started, BulkActionView)
+    assert client.bulk_actions.get(started.id).id == started.id
     made = client.jobs.enqueue_many([{"job_type": "work", "org_id": ORG}] * 2)
     assert len({one.id for one in made}) == 2
     assert client.audit.list(name="queue.paused", limit=1).items[0].detail

@@ -48,7 +48,6 @@ WORDS = {
     "/batches/{batch_id}/{verb}": ("cancel", "release"),
     "/workflows/{workflow_id}/{verb}": ("cancel", "replay"),
     "/held-rewrites/{request_id}/{decision}": ("approve", "edit", "reject"),
-    "/workflows/{workflow_id}/{verb}": ("cancel", "replay"),
 }
 # A form that every action accepts.
 FORM = {
@@ -112,7 +111,6 @@ class Walk:
             "/workflows/{workflow_id}": made.workflow,
             "/batches/{batch_id}": made.batch,
             "/bulk-actions/{action_id}": made.bulk_action,
-            "/workflows/{workflow_id}": made.workflow,
             "/held-rewrites/{request_id}": made.held,
             "/reviews/{org_id}": made.review.org_id,
             "/reviews/{org_id}/{review_id}": made.review.review_id,

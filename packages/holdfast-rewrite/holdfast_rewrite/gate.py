@@ -285,12 +285,14 @@ def _likeness(original: str, rewrite: str, language: str, strength: Strength) ->
         yield Finding(GateCode.UNRELATED, Severity.WARN)
 
 
+_FOUL = frozenset({Code.VULGARITY, Code.SLUR})
+
+
 def _is_sharp(original: str, language: str) -> bool:
-    return is_loud(original) or _is_foul(original, language)
+    return is_loud(original) or _is_foul(original, language, _FOUL | {Code.PERSONAL_ATTACK})
 
 
-def _is_foul(original: str, language: str) -> bool:
+def _is_foul(original: str, language: str, foul: frozenset[Code] = _FOUL) -> bool:
     lexicon = Lexicon.for_locale(language)
     lexicons = (everywhere(), *((lexicon,) if lexicon else ()))
-    foul = {Code.VULGARITY, Code.SLUR, Code.PERSONAL_ATTACK}
     return any(not foul.isdisjoint(one.check(original).codes) for one in lexicons)

@@ -26,6 +26,9 @@ _TIMES = frozenset(
 )
 # Fewer words match by chance.
 _FEWEST_WORDS = 4
+# Measured on 643 good rewrites in one language and 1,900 of other messages: 1 % of the good ones
+# share no part of a word, and 75 % of the others.
+_FEWEST_TO_COMPARE = 3
 # The comparison takes quadratic time.
 _MOST_WORDS = 250
 _PART = 4
@@ -56,7 +59,7 @@ def is_unrelated(original: str, rewrite: str, fillers: Collection[str]) -> bool:
         [word for word in words_of(text) if word not in fillers and word not in _TIMES]
         for text in (original, rewrite)
     )
-    if min(len(given), len(said)) < _FEWEST_WORDS:
+    if min(len(given), len(said)) < _FEWEST_TO_COMPARE:
         return False
     return _parts(given).isdisjoint(_parts(said))
 

@@ -15,6 +15,7 @@ from importlib.resources import files
 
 from holdfast_rewrite.detect import Detector, is_left_in, is_told_apart
 from holdfast_rewrite.enums import Level
+from holdfast_rewrite.normalize_text import plain
 
 _SENTENCE = re.compile(r"[^.!?…\n]+")
 # Addresses and disguised words are for other checks.
@@ -75,7 +76,7 @@ def is_in_language(
 
 
 def fillers_of(language: str) -> frozenset[str]:
-    """Return the function words of a language; none if it is unknown."""
+    """Return the function words of a language, without diacritics; none if it is unknown."""
     return _fillers().get(language, frozenset())
 
 
@@ -168,7 +169,7 @@ def _leader(text: str) -> str | None:
 # -- the table
 
 # Words without a meaning of their own are this frequent.
-_FUNCTION_WORD = 6.3
+_FUNCTION_WORD = 6.0
 
 
 @cache
@@ -186,6 +187,6 @@ def frequencies() -> Mapping[str, Mapping[str, float]]:
 @cache
 def _fillers() -> Mapping[str, frozenset[str]]:
     return {
-        language: frozenset(word for word, often in words.items() if often >= _FUNCTION_WORD)
+        language: frozenset(plain(word) for word, often in words.items() if often >= _FUNCTION_WORD)
         for language, words in frequencies().items()
     }

@@ -23,6 +23,7 @@ from holdfast_rewrite.draft import Draft
 from holdfast_rewrite.enums import Mark, Status, VerdictBy
 from holdfast_rewrite.evaluate import evaluate
 from holdfast_rewrite.failure import RequestUnfit, TextErased
+from holdfast_rewrite.gate import GateCode
 from holdfast_rewrite.model import BadRewrite, RewriteRequest
 from holdfast_rewrite.output import Output, rejection_of, respond
 from holdfast_rewrite.payload import JobPayload, RowPayload
@@ -110,6 +111,9 @@ class RewriteWork:
 def _kept(item: Item, draft: Draft) -> ResultWithRows:
     """Return what to store: the output, or a draft that waits for the judge or a person."""
     match _verdict_by(item):
+        case VerdictBy.GATE if GateCode.UNRELATED in draft.output.response.eval_result.flags:
+            # It may be another person's text, which no policy delivers without a look.
+            return _held(item, draft)
         case VerdictBy.GATE:
             return ResultWithRows(_ids(item), {"outputs": [draft.output.row]})
         case VerdictBy.JUDGE:

@@ -14,6 +14,7 @@ from holdfast.client.problems import ApiError, error_from, unreachable
 from holdfast.client.resources.api_keys import AsyncApiKeys
 from holdfast.client.resources.audit import AsyncAudit
 from holdfast.client.resources.batches import AsyncBatches
+from holdfast.client.resources.bulk_actions import AsyncBulkActions
 from holdfast.client.resources.costs import AsyncCosts
 from holdfast.client.resources.dead_letters import AsyncDeadLetters
 from holdfast.client.resources.deliveries import AsyncDeliveries
@@ -44,6 +45,7 @@ class AsyncClient:
         self.api_keys = AsyncApiKeys(self)
         self.audit = AsyncAudit(self)
         self.batches = AsyncBatches(self)
+        self.bulk_actions = AsyncBulkActions(self)
         self.costs = AsyncCosts(self)
         self.dead_letters = AsyncDeadLetters(self)
         self.deliveries = AsyncDeliveries(self)

@@ -9,6 +9,7 @@ from datetime import date, datetime
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 M = TypeVar("M")
+N = TypeVar("N")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,13 @@ def read(model: type[M], document: Any) -> M:
         elif item.default is MISSING:
             given[item.name] = None
     return model(**given)
+
+
+def read_either(first: type[M], second: type[N], document: Any) -> M | N:
+    """Read the model whose every field is in the document; otherwise the second one."""
+    names = {item.name for item in fields(first)}  # type: ignore[arg-type]
+    is_first = isinstance(document, Mapping) and names <= document.keys()
+    return read(first, document) if is_first else read(second, document)
 
 
 # The types of a model's fields, which are read once.

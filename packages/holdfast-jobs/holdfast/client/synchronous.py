@@ -14,6 +14,7 @@ from holdfast.client.problems import ApiError, error_from, unreachable
 from holdfast.client.resources.api_keys import ApiKeys
 from holdfast.client.resources.audit import Audit
 from holdfast.client.resources.batches import Batches
+from holdfast.client.resources.bulk_actions import BulkActions
 from holdfast.client.resources.costs import Costs
 from holdfast.client.resources.dead_letters import DeadLetters
 from holdfast.client.resources.deliveries import Deliveries
@@ -44,6 +45,7 @@ class Client:
         self.api_keys = ApiKeys(self)
         self.audit = Audit(self)
         self.batches = Batches(self)
+        self.bulk_actions = BulkActions(self)
         self.costs = Costs(self)
         self.dead_letters = DeadLetters(self)
         self.deliveries = Deliveries(self)

@@ -34,7 +34,7 @@ from holdfast.engine.job import (
     Submitted,
     unit_of,
 )
-from holdfast.engine.state_hook import reached, run_state_statements
+from holdfast.engine.state_hook import run_state_statements, state_reached
 from holdfast.errors import ConfigError
 from holdfast.event import DeadLetterEscalated
 from holdfast.store import Statement, Statements, Store, Tx
@@ -173,7 +173,7 @@ def _settle_claims(
     run_state_statements(
         tx,
         (
-            reached(job, change["state"], outcome)
+            state_reached(job, change["state"], outcome)
             for claim, (job, outcome), change in zip(claims, group, changes, strict=True)
             if claim in held and change["state"] != job.state
         ),
@@ -181,7 +181,7 @@ def _settle_claims(
     _store_rows(tx, kept, stores)
     asked = [item for claim, item in zip(claims, group, strict=True) if held.get(claim)]
     stopped = _stop_requested(tx, asked)
-    run_state_statements(tx, (reached(job, State.CANCELED) for job in stopped))
+    run_state_statements(tx, (state_reached(job, State.CANCELED) for job in stopped))
     letters = write_dead_letters(tx, [*kept, *((job, Canceled()) for job in stopped)])
     stopped_keys = {job.claim_id for job in stopped}
     settled = [

@@ -36,7 +36,7 @@ class Reached(NamedTuple):
     workflow_id: str | None = None
 
 
-def reached(job: Claimed, state: str, outcome: Outcome | None = None) -> Reached:
+def state_reached(job: Claimed, state: str, outcome: Outcome | None = None) -> Reached:
     """What the hook needs to know about a job that reached *state*."""
     workflow_id = workflow_of(job.idempotency_key)
     marker = None if workflow_id is None else STEP
@@ -56,7 +56,7 @@ def reached_row(job: Row, state: str) -> Reached:
 
 
 def outside(org_id: str, job_id: str, job_type: str, state: str) -> Reached:
-    """:func:`reached` for a job that is no step of a workflow and no replay."""
+    """:func:`state_reached` for a job that is no step of a workflow and no replay."""
     return Reached(org_id, job_id, job_type, state, job_id)
 
 

@@ -28,7 +28,7 @@ A = TypeVar("A")
 
 
 @dataclass(slots=True)
-class Plan:
+class FlowChanges:
     """What becomes of the jobs of an enqueue: the rows to insert, and the answers for the others.
 
     *taken* names, for a job that is not inserted, the job of the same enqueue that has its key.
@@ -46,13 +46,13 @@ def has_flow(batch: InsertRows) -> bool:
     return bool(batch.unique_keys or batch.deadlines)
 
 
-def plan_steps(batch: InsertRows, *, as_caller: bool) -> Steps[Plan]:
+def plan_steps(batch: InsertRows, *, as_caller: bool) -> Steps[FlowChanges]:
     """Lock the keys of a batch and decide which of its jobs are inserted.
 
     With *as_caller*, the connection may have only the privileges of a tenant.
     """
     if not batch.unique_keys:
-        return Plan(batch)
+        return FlowChanges(batch)
     chosen, taken = _choose(batch)
     keys = [
         {
@@ -93,26 +93,28 @@ def _decide(
     chosen: Sequence[dict[str, Any]],
     taken: dict[str, str],
     holders: Mapping[int, Row],
-) -> Plan:
-    plan = Plan(InsertRows(has_producer=batch.has_producer, made_at=batch.made_at), taken=taken)
+) -> FlowChanges:
+    changes = FlowChanges(
+        InsertRows(has_producer=batch.has_producer, made_at=batch.made_at), taken=taken
+    )
     for place, job in enumerate(chosen):
         holder, key = holders[place], batch.unique_keys[job["id"]]
         # The same id: an earlier attempt was committed and only its reply was lost.
         is_own = holder["job_id"] == job["id"]
         is_held = key.is_held(holder["state"], holder["lease_token"])
         if not is_own and is_held and not key.replaces:
-            plan.held[job["id"]] = holder
+            changes.held[job["id"]] = holder
             continue
         if not is_own and is_held:
-            plan.superseded[holder["job_id"]] = job["id"]
-        plan.holds.append(_hold(batch, job, key, holder if is_held else None))
-    due = {hold["job_id"]: hold["due_at"] for hold in plan.holds}
-    _add_rows(plan.insert, batch, [job for job in batch.jobs if _is_inserted(job, plan)], due)
-    return plan
+            changes.superseded[holder["job_id"]] = job["id"]
+        changes.holds.append(_hold(batch, job, key, holder if is_held else None))
+    due = {hold["job_id"]: hold["due_at"] for hold in changes.holds}
+    _add_rows(changes.insert, batch, [job for job in batch.jobs if _is_inserted(job, changes)], due)
+    return changes
 
 
-def _is_inserted(job: Mapping[str, Any], plan: Plan) -> bool:
-    return job["id"] not in plan.held and job["id"] not in plan.taken
+def _is_inserted(job: Mapping[str, Any], changes: FlowChanges) -> bool:
+    return job["id"] not in changes.held and job["id"] not in changes.taken
 
 
 def _hold(
@@ -155,7 +157,7 @@ def _add_rows(
 
 
 def finish_steps(
-    plan: Plan, created: Mapping[str, str], *, as_caller: bool
+    changes: FlowChanges, created: Mapping[str, str], *, as_caller: bool
 ) -> Steps[list[tuple[str, str, str]]]:
     """Write the keys and deadlines of inserted jobs; cancel the jobs that they supersede.
 
@@ -163,17 +165,17 @@ def finish_steps(
     """
     holds = [
         {**hold, "job_id": created[hold["job_id"]]}
-        for hold in plan.holds
+        for hold in changes.holds
         if hold["job_id"] in created
     ]
     deadlines = [
         {
-            "org_id": plan.insert.shared_of(job)["org_id"],
+            "org_id": changes.insert.shared_of(job)["org_id"],
             "job_id": created[job["id"]],
-            "deadline_at": plan.insert.deadlines[job["id"]],
+            "deadline_at": changes.insert.deadlines[job["id"]],
         }
-        for job in plan.insert.jobs
-        if job["id"] in plan.insert.deadlines and job["id"] in created
+        for job in changes.insert.jobs
+        if job["id"] in changes.insert.deadlines and job["id"] in created
     ]
     if as_caller:
         if holds or deadlines:
@@ -187,7 +189,7 @@ def finish_steps(
     org_of = {hold["job_id"]: hold["org_id"] for hold in holds}
     old = [
         {"org_id": org_of[new_id], "id": old_id}
-        for old_id, new_id in plan.superseded.items()
+        for old_id, new_id in changes.superseded.items()
         if new_id in org_of
     ]
     if not old:
@@ -199,7 +201,7 @@ def finish_steps(
             row["id"],
             "job.canceled",
             row["attempt_count"] + 1,
-            {"reason": SUPERSEDED, "superseded_by": plan.superseded[row["id"]]},
+            {"reason": SUPERSEDED, "superseded_by": changes.superseded[row["id"]]},
         )
         for row in canceled
     ]
@@ -216,15 +218,15 @@ def flow_steps(
     as_caller: bool = False,
 ) -> Steps[list[A]]:
     """Insert rows of which some have a unique key or a deadline. *answer* makes an Enqueued."""
-    plan = yield from plan_steps(batch, as_caller=as_caller)
-    written = (yield from write_steps(plan.insert)) if plan.insert.jobs else []
+    changes = yield from plan_steps(batch, as_caller=as_caller)
+    written = (yield from write_steps(changes.insert)) if changes.insert.jobs else []
     found: dict[str, Any] = {
-        job["id"]: one for job, one in zip(plan.insert.jobs, written, strict=True)
+        job["id"]: one for job, one in zip(changes.insert.jobs, written, strict=True)
     }
     created = {job_id: one.id for job_id, one in found.items() if one.created}
-    batch.superseded = yield from finish_steps(plan, created, as_caller=as_caller)
+    batch.superseded = yield from finish_steps(changes, created, as_caller=as_caller)
     jobs = {job["id"]: job for job in batch.jobs}
-    for job_id, holder in plan.held.items():
+    for job_id, holder in changes.held.items():
         frame = batch.shared_of(jobs[job_id])
         found[job_id] = answer(
             holder["job_id"],
@@ -234,6 +236,6 @@ def flow_steps(
             read_instant(holder["created_at"]),
             created=False,
         )
-    for job_id, own in plan.taken.items():
+    for job_id, own in changes.taken.items():
         found[job_id] = replace(found[own], created=False)
     return [found[job["id"]] for job in batch.jobs]

@@ -268,7 +268,7 @@ class Schedules:
         lists = TenantLists(app.schedules.by_name, listed)
 
         def work(tx: Tx) -> tuple[InsertRows, list[Enqueued]]:
-            tenants = lists.of(tx, schedule)
+            tenants = lists.tenants_of(tx, schedule)
             if not tenants:
                 raise Conflict(f"Schedule {schedule.name!r} has no tenant to enqueue for.")
             try:

@@ -10,7 +10,7 @@ from holdfast.engine import audit
 from holdfast.engine.dead_letter import write_dead_letters
 from holdfast.engine.job import Actor, Canceled, Claimed, State
 from holdfast.engine.settle import Settled
-from holdfast.engine.state_hook import follows, outside, reached, run_state_statements
+from holdfast.engine.state_hook import follows, outside, run_state_statements, state_reached
 from holdfast.store import Statements, Tx
 
 SQL = Statements("holdfast_llm.batch", "submitted.sql")
@@ -52,7 +52,7 @@ def submit_jobs(
                 (outside(org_id, job_id, kind, submitted) for org_id, job_id, kind in found),
             )
     stopped = [Claimed(*row) for row in tx.values(SQL.stop_submitted, batch_id=batch_id)]
-    run_state_statements(tx, (reached(job, State.CANCELED) for job in stopped))
+    run_state_statements(tx, (state_reached(job, State.CANCELED) for job in stopped))
     letters = write_dead_letters(tx, [(job, Canceled()) for job in stopped])
     entries = [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
     audit.record(tx, actor, [*entries, *letters.entries])

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
 
-from holdfast.client.calls.shared import BulkResult
-from holdfast.client.models import read
+from holdfast.client.calls.shared import BulkActionView, BulkPlan
+from holdfast.client.models import read, read_either
 from holdfast.client.operations import (
     NOT_GIVEN,
     Call,
     NotGiven,
     Page,
     given,
+    new_key,
     read_page,
 )
 
@@ -152,13 +153,15 @@ def act_on_dead_letters(
     evidence_ref: str | NotGiven | None = NOT_GIVEN,
     is_safe_to_repeat: bool | NotGiven = NOT_GIVEN,
     full_restart: bool | NotGiven = NOT_GIVEN,
-) -> Call[BulkResult]:
-    """Take one step for every dead letter that matches."""
+    idempotency_key: str | None = None,
+) -> Call[BulkPlan | BulkActionView]:
+    """Take one step for every dead letter that matches: a dry run, then a job."""
     return Call(
         "act_on_dead_letters",
         "POST",
         "/v1/dead-letters/bulk",
-        lambda found: read(BulkResult, found),
+        lambda found: read_either(BulkPlan, BulkActionView, found),
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given(
             {
                 "reason": reason,
@@ -174,7 +177,6 @@ def act_on_dead_letters(
                 "full_restart": full_restart,
             }
         ),
-        is_repeatable=False,
     )
 
 

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict
 
-from holdfast.client.calls.shared import BulkResult
-from holdfast.client.models import read
+from holdfast.client.calls.shared import BulkActionView, BulkPlan
+from holdfast.client.models import read, read_either
 from holdfast.client.operations import (
     NOT_GIVEN,
     Call,
     NotGiven,
     Page,
     given,
+    new_key,
     read_page,
 )
 
@@ -102,13 +103,15 @@ def act_on_deliveries(
     dry_run: bool | NotGiven = NOT_GIVEN,
     expected: int | NotGiven | None = NOT_GIVEN,
     tolerance: int | NotGiven = NOT_GIVEN,
-) -> Call[BulkResult]:
-    """Confirm, resend or drop every held or failed delivery that matches."""
+    idempotency_key: str | None = None,
+) -> Call[BulkPlan | BulkActionView]:
+    """Confirm, resend or drop every held or failed delivery that matches: a dry run, then a job."""
     return Call(
         "act_on_deliveries",
         "POST",
         "/v1/deliveries/bulk",
-        lambda found: read(BulkResult, found),
+        lambda found: read_either(BulkPlan, BulkActionView, found),
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given(
             {
                 "reason": reason,
@@ -119,7 +122,6 @@ def act_on_deliveries(
                 "filter": filter,
             }
         ),
-        is_repeatable=False,
     )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Required, TypedDict
 
-from holdfast.client.calls.shared import AuditEvent
-from holdfast.client.models import read
+from holdfast.client.calls.shared import AuditEvent, BulkActionView, BulkPlan
+from holdfast.client.models import read, read_either
 from holdfast.client.operations import (
     NOT_GIVEN,
     Call,
@@ -121,6 +121,16 @@ class Explained:
     facts: Mapping[str, Any]
 
 
+class JobConditions(TypedDict, total=False):
+    """Which waiting and running jobs. At least one condition is required."""
+
+    org_id: str | None
+    state: str | None
+    job_type: str | None
+    queue: str | None
+    error_class: str | None
+
+
 class NewJobOfMany(TypedDict, total=False):
     """A job of a bulk, with its own idempotency key."""
 
@@ -136,6 +146,34 @@ class NewJobOfMany(TypedDict, total=False):
     limit_key: str | None
     correlation_id: str | None
     idempotency_key: str | None
+
+
+def cancel_jobs(
+    *,
+    reason: str,
+    filter: JobConditions,
+    dry_run: bool | NotGiven = NOT_GIVEN,
+    expected: int | NotGiven | None = NOT_GIVEN,
+    tolerance: int | NotGiven = NOT_GIVEN,
+    idempotency_key: str | None = None,
+) -> Call[BulkPlan | BulkActionView]:
+    """Cancel every waiting and running job that matches: a dry run, then a job."""
+    return Call(
+        "cancel_jobs",
+        "POST",
+        "/v1/jobs/cancel",
+        lambda found: read_either(BulkPlan, BulkActionView, found),
+        headers={"Idempotency-Key": idempotency_key or new_key()},
+        body=given(
+            {
+                "reason": reason,
+                "dry_run": dry_run,
+                "expected": expected,
+                "tolerance": tolerance,
+                "filter": filter,
+            }
+        ),
+    )
 
 
 def enqueue_job(

@@ -26,22 +26,44 @@ class AuditEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class BulkResult:
-    """What a bulk did, or would do."""
+class BulkActionView:
+    """A bulk action and its progress. Its job has the same id."""
+
+    id: str
+    org_id: str | None
+    subject: str
+    action: str
+    filter: str
+    reason: str
+    actor: str
+    state: str
+    matched: int
+    ready: int
+    is_capped: bool
+    done: int
+    skipped: int
+    counts: Mapping[str, int]
+    error: str | None
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPlan:
+    """What a dry run found."""
 
     action: str
     dry_run: bool
     matched: int
     ready: int
-    done: int
-    remaining: int
+    is_capped: bool
     skipped: tuple[SkippedItems, ...]
-    stopped: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedItems:
-    """How many items were skipped, and why."""
+    """How many items are skipped, and why."""
 
     why: str
     items: int

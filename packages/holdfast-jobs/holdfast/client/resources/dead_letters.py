@@ -25,7 +25,7 @@ from holdfast.client.calls.dead_letters import (
     validate_dead_letter,
     verify_dead_letter,
 )
-from holdfast.client.calls.shared import BulkResult
+from holdfast.client.calls.shared import BulkActionView, BulkPlan
 from holdfast.client.operations import (
     NOT_GIVEN,
     AsyncCaller,
@@ -55,8 +55,9 @@ class DeadLetters:
         evidence_ref: str | NotGiven | None = NOT_GIVEN,
         is_safe_to_repeat: bool | NotGiven = NOT_GIVEN,
         full_restart: bool | NotGiven = NOT_GIVEN,
-    ) -> BulkResult:
-        """Take one step for every dead letter that matches."""
+        idempotency_key: str | None = None,
+    ) -> BulkPlan | BulkActionView:
+        """Take one step for every dead letter that matches: a dry run, then a job."""
         return self._call(
             act_on_dead_letters(
                 reason=reason,
@@ -70,6 +71,7 @@ class DeadLetters:
                 evidence_ref=evidence_ref,
                 is_safe_to_repeat=is_safe_to_repeat,
                 full_restart=full_restart,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -244,8 +246,9 @@ class AsyncDeadLetters:
         evidence_ref: str | NotGiven | None = NOT_GIVEN,
         is_safe_to_repeat: bool | NotGiven = NOT_GIVEN,
         full_restart: bool | NotGiven = NOT_GIVEN,
-    ) -> BulkResult:
-        """Take one step for every dead letter that matches."""
+        idempotency_key: str | None = None,
+    ) -> BulkPlan | BulkActionView:
+        """Take one step for every dead letter that matches: a dry run, then a job."""
         return await self._call(
             act_on_dead_letters(
                 reason=reason,
@@ -259,6 +262,7 @@ class AsyncDeadLetters:
                 evidence_ref=evidence_ref,
                 is_safe_to_repeat=is_safe_to_repeat,
                 full_restart=full_restart,
+                idempotency_key=idempotency_key,
             )
         )
 

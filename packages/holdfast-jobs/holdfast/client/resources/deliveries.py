@@ -16,7 +16,7 @@ from holdfast.client.calls.deliveries import (
     list_deliveries,
     resend_delivery,
 )
-from holdfast.client.calls.shared import BulkResult
+from holdfast.client.calls.shared import BulkActionView, BulkPlan
 from holdfast.client.operations import (
     NOT_GIVEN,
     AsyncCaller,
@@ -41,8 +41,9 @@ class Deliveries:
         dry_run: bool | NotGiven = NOT_GIVEN,
         expected: int | NotGiven | None = NOT_GIVEN,
         tolerance: int | NotGiven = NOT_GIVEN,
-    ) -> BulkResult:
-        """Confirm, resend or drop every held or failed delivery that matches."""
+        idempotency_key: str | None = None,
+    ) -> BulkPlan | BulkActionView:
+        """Confirm, resend or drop every held or failed delivery that matches: a dry run, then a job."""
         return self._call(
             act_on_deliveries(
                 reason=reason,
@@ -51,6 +52,7 @@ class Deliveries:
                 tolerance=tolerance,
                 action=action,
                 filter=filter,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -158,8 +160,9 @@ class AsyncDeliveries:
         dry_run: bool | NotGiven = NOT_GIVEN,
         expected: int | NotGiven | None = NOT_GIVEN,
         tolerance: int | NotGiven = NOT_GIVEN,
-    ) -> BulkResult:
-        """Confirm, resend or drop every held or failed delivery that matches."""
+        idempotency_key: str | None = None,
+    ) -> BulkPlan | BulkActionView:
+        """Confirm, resend or drop every held or failed delivery that matches: a dry run, then a job."""
         return await self._call(
             act_on_deliveries(
                 reason=reason,
@@ -168,6 +171,7 @@ class AsyncDeliveries:
                 tolerance=tolerance,
                 action=action,
                 filter=filter,
+                idempotency_key=idempotency_key,
             )
         )
 

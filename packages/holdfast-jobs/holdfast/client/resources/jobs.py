@@ -9,11 +9,13 @@ from typing import Any
 from holdfast.client.calls.jobs import (
     EnqueuedJob,
     Explained,
+    JobConditions,
     JobCounts,
     JobDetail,
     JobItem,
     NewJobOfMany,
     cancel_job,
+    cancel_jobs,
     count_jobs,
     enqueue_job,
     enqueue_jobs,
@@ -22,7 +24,7 @@ from holdfast.client.calls.jobs import (
     list_job_events,
     list_jobs,
 )
-from holdfast.client.calls.shared import AuditEvent
+from holdfast.client.calls.shared import AuditEvent, BulkActionView, BulkPlan
 from holdfast.client.operations import (
     NOT_GIVEN,
     AsyncCaller,
@@ -37,6 +39,28 @@ class Jobs:
 
     def __init__(self, client: Caller) -> None:
         self._call = client.call
+
+    def cancel_all(
+        self,
+        *,
+        reason: str,
+        filter: JobConditions,
+        dry_run: bool | NotGiven = NOT_GIVEN,
+        expected: int | NotGiven | None = NOT_GIVEN,
+        tolerance: int | NotGiven = NOT_GIVEN,
+        idempotency_key: str | None = None,
+    ) -> BulkPlan | BulkActionView:
+        """Cancel every waiting and running job that matches: a dry run, then a job."""
+        return self._call(
+            cancel_jobs(
+                reason=reason,
+                dry_run=dry_run,
+                expected=expected,
+                tolerance=tolerance,
+                filter=filter,
+                idempotency_key=idempotency_key,
+            )
+        )
 
     def enqueue(
         self,
@@ -152,6 +176,28 @@ class AsyncJobs:
 
     def __init__(self, client: AsyncCaller) -> None:
         self._call = client.call
+
+    async def cancel_all(
+        self,
+        *,
+        reason: str,
+        filter: JobConditions,
+        dry_run: bool | NotGiven = NOT_GIVEN,
+        expected: int | NotGiven | None = NOT_GIVEN,
+        tolerance: int | NotGiven = NOT_GIVEN,
+        idempotency_key: str | None = None,
+    ) -> BulkPlan | BulkActionView:
+        """Cancel every waiting and running job that matches: a dry run, then a job."""
+        return await self._call(
+            cancel_jobs(
+                reason=reason,
+                dry_run=dry_run,
+                expected=expected,
+                tolerance=tolerance,
+                filter=filter,
+                idempotency_key=idempotency_key,
+            )
+        )
 
     async def enqueue(
         self,

@@ -265,7 +265,7 @@ class Dispatcher:
                 if not lists.has(due.schedule):
                     # It became due since the lists were read; the next pass fires it.
                     continue
-                tenants = lists.of(tx, due.schedule)
+                tenants = lists.tenants_of(tx, due.schedule)
                 jobs = {
                     (row["name"], at): jobs_of(self.app, due.schedule, at, tenants)
                     for at in due.fires

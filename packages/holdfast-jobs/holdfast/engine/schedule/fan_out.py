@@ -38,7 +38,7 @@ class TenantLists:
         """Whether the tenants of a schedule are known in this pass."""
         return schedule.tenants != "declared" or schedule.name in self._lists
 
-    def of(self, tx: Tx, schedule: Schedule) -> list[str]:
+    def tenants_of(self, tx: Tx, schedule: Schedule) -> list[str]:
         """The tenants of a tick. Raises InvalidSchedule if they could not be listed."""
         match schedule.tenants:
             case None:
