@@ -118,5 +118,5 @@ def _columns(raw: str) -> tuple[str, ...]:
 def follow_claims(tx: Tx, claimed: list[Claimed]) -> list[Claimed]:
     """Run the statements declared for jobs that start processing; return the jobs."""
     if follows(tx, State.PROCESSING):
-        run_state_statements(tx, (reached(job, State.PROCESSING) for job in claimed))
+        run_state_statements(tx, (state_reached(job, State.PROCESSING) for job in claimed))
     return claimed
