@@ -1,4 +1,4 @@
-"""The extension: tables, the job that stores pages, a check and a command."""
+"""The extension: tables, the job that stores pages, a check, a command and a route."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Pager(Extension):
     name = "pager"
     component = Component("pager", "holdfast_pager", needs={"core": 19})
     commands = {"pager": "holdfast_pager.command:pager"}
+    api = "holdfast_pager.api:router"
 
     def install(self, app: Holdfast) -> None:
         """Declare the job type, with the statement that stores its rows."""

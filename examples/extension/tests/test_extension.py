@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -9,12 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import httpx2
 import pytest
 from holdfast_pager.channel import PagerSettings
 from holdfast_pager.extension import Pager
 from holdfast_pager.provider import PagerChatSettings
 
 from holdfast import Holdfast, Settings
+from holdfast.api import create_app
 
 ORG = str(uuid4())
 SETTINGS = Path(__file__).with_name("holdfast.toml")
@@ -64,6 +67,27 @@ def test_verify_finds_a_page_without_a_number(hf: Holdfast) -> None:
 
     (found,) = operator.verify().violated
     assert (found.id, found.count) == ("PAGER1", 1)
+
+
+def test_a_tenant_lists_its_pages_over_http(hf: Holdfast) -> None:
+    tenant = str(uuid4())
+    hf.enqueue("pager.record", {"number": "112"}, org_id=tenant)
+    hf.worker().run_once()
+    app = create_app(hf)
+
+    def read(org_id: str) -> httpx2.Response:
+        keys = hf.operate(actor="user:ada", role="admin").api_keys
+        key = keys.create("pages", role="viewer", org_id=org_id, reason="INC-7").secret
+
+        async def get() -> httpx2.Response:
+            transport = httpx2.ASGITransport(app)
+            async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+                return await client.get("/v1/pages", headers={"Authorization": f"Bearer {key}"})
+
+        return asyncio.run(get())
+
+    assert read(tenant).json() == {"numbers": ["112"]}
+    assert read(str(uuid4())).json() == {"numbers": []}
 
 
 def test_the_settings_have_the_keys_of_the_extension() -> None:
