@@ -291,7 +291,7 @@ def test_a_person_gets_what_is_theirs_and_no_word_of_another(
     monkeypatch.setattr("holdfast_rewrite.export.PAGE", 1)
     settle_in(stage, HOME, SENDER, RECIPIENT)
     stage.plant()
-    stage.plant("Please tidy up the hall, all of it.")
+    stage.plant("Please take the bins out tonight, all of them.")
     stage.answer()
     finish_once(stage.store, reveal_delay=timedelta(days=1))
 
@@ -303,7 +303,7 @@ def test_a_person_gets_what_is_theirs_and_no_word_of_another(
     assert [one["kind"] for one in mine] == ["membership", "answer", "sent", "sent"]
     assert {one.get("original_text") for one in mine[2:]} == {
         ORIGINAL,
-        "Please tidy up the hall, all of it.",
+        "Please take the bins out tonight, all of them.",
     }
     assert REWRITE not in str(mine)
     assert [one["kind"] for one in theirs] == [

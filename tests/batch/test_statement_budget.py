@@ -17,7 +17,7 @@ from tests.engine.test_statement_budget import Statements, assert_within, statem
 
 __all__ = ["statements"]
 
-SUBMIT = 38
+SUBMIT = 39
 COLLECT = 31
 BY_TIMER = Trigger(TriggerKind.CRON)
 

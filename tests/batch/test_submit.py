@@ -473,7 +473,7 @@ def test_a_job_that_can_never_fit_its_budget_says_so(url: str, clock: FakeClock)
         found = hf.operate(actor="user:1", role="admin").explain(job.id)
 
         assert (found.reason, found.until) == ("exceeds_budget", None)
-        assert "0.0001 dollars" in found.line
+        assert "0.0001 USD" in found.line
         assert "Raise the budget" in found.next
     finally:
         hf.close()

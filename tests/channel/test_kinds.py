@@ -16,7 +16,7 @@ from holdfast.channel.channel import Channel
 from holdfast.channel.channels import ConfiguredChannels
 from holdfast.channel.kind import ChannelKind
 from holdfast.clock import Clock
-from holdfast.config import CommonChannelSettings, registered
+from holdfast.config import CommonChannelSettings
 from holdfast.config.channel import CHANNEL_KINDS
 from holdfast.config.registered import CHANNELS, Registered, channel_kinds
 from holdfast.config.setting_type import setting, text, whole
@@ -62,7 +62,10 @@ def point(value: str = "tests.channel.test_kinds:PagerKind", dist: str = "a-page
 def pager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if a distribution with the kind ``pager`` were installed."""
     ours = entry_points(group=CHANNELS)
-    monkeypatch.setattr(registered, "entry_points", lambda group: [*ours, point()])
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points",
+        lambda group: [*ours, point()] if group == CHANNELS else entry_points(group=group),
+    )
     channel_kinds.cache_clear()
     yield
     channel_kinds.cache_clear()

@@ -80,7 +80,7 @@ def test_a_worker_records_what_it_serves_while_it_runs_and_leaves_nothing_behind
     assert not thread.is_alive()
     assert (seen.worker_id, seen.state) == (worker.id, "working")
     assert sorted(seen.queues) == ["q:default", "q:exports"]
-    assert sorted(seen.job_types) == ["outbox.deliver", "report.export"]
+    assert sorted(seen.job_types) == ["operate.bulk_action", "outbox.deliver", "report.export"]
     assert (seen.host, seen.process_id) == (socket.gethostname()[:100], os.getpid())
     assert seen.lease_ms == 60_000
     assert seen.can_claim

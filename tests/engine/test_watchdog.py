@@ -223,8 +223,8 @@ def test_a_failing_upkeep_pass_is_reported_and_repeated(
 @pytest.mark.parametrize(
     ("part", "method", "what"),
     [
-        ("_settle_buffer", "settle", "the recording of outcomes has stood still"),
-        ("_lease_renewer", "_renew_due", "the renewal of leases has stood still"),
+        ("_settle_buffer", "settle", "the recording of outcomes has been unresponsive"),
+        ("_lease_renewer", "_renew_due", "the renewal of leases has been unresponsive"),
     ],
 )
 def test_a_worker_with_a_stuck_thread_exits(

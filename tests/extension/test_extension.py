@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,10 @@ POINT = EntryPoint("visits", "tests.extension.visits.extension:Visits", found_ex
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if a distribution with the extension were installed, and no other."""
-    monkeypatch.setattr(found_extensions, "entry_points", lambda group: [POINT])
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points",
+        lambda group: [POINT] if group == found_extensions.GROUP else entry_points(group=group),
+    )
     found_extensions.installed.cache_clear()
     yield
     found_extensions.installed.cache_clear()
@@ -235,7 +238,10 @@ def test_the_cli_leaves_out_what_the_settings_leave_out(
 def test_the_core_alone_is_verified_without_the_tables_of_extensions(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(found_extensions, "entry_points", lambda group: [])
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points",
+        lambda group: [] if group == found_extensions.GROUP else entry_points(group=group),
+    )
     found_extensions.installed.cache_clear()
     try:
         with Holdfast(sqlite_url) as hf:

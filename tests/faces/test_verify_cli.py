@@ -52,7 +52,7 @@ def test_a_violated_invariant_exits_with_one(run: Run, url: str, hf: Holdfast, f
     assert told.code == as_json.code == 1
     assert f"job:{few.done.id} of {ORG}: changed since it was enqueued" in told.out
     assert " more\n" in told.out
-    assert as_json.json["violated"] == 2
+    assert as_json.json["violated"] >= 2
     by_id = {check["id"]: check for check in as_json.json["checks"]}
     assert by_id["I9"]["status"] == "violated"
     assert by_id["I9"]["violations"] == 1

@@ -15,7 +15,7 @@ from holdfast.store import Row
 from tests.story import ORG, OTHER_ORG, look, seal_all
 
 VIEWERS = {Action.LOOK}
-MEMBERS = {Action.CANCEL}
+MEMBERS = {Action.CANCEL, Action.SEND_EVENT}
 ADMINS = {
     *(Action.EXPORT_AUDIT, Action.DOCTOR, Action.ERASE, Action.EXPORT, Action.GRANT),
     *(Action.SET_QUEUE, Action.SET_LIMIT_KEY, Action.SET_TENANT, Action.CHANGE_SCHEDULE),

@@ -505,7 +505,7 @@ def test_a_worker_that_dies_while_it_settles_a_replay_leaves_item_and_job_togeth
     review.faults.clear()
     worker = hf.worker()
     (held,) = worker._claim(1)
-    outcome = worker._run_inline(held)
+    (outcome,) = worker._run_inline([held])
     faulty = FaultyStore(hf.store)
     _ = faulty.die_after_commit() if is_committed else faulty.die_before_commit()
     with pytest.raises(Died):

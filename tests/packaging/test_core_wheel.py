@@ -126,7 +126,7 @@ def test_the_core_alone_has_its_own_commands_and_tables_and_each_distribution_ad
     core = found.pop(CORE_WHEEL)
     assert "jobs" in core.commands
     assert not core.commands & FEATURES
-    assert core.components == {"core", "artifacts", "seal", "webhooks"}
+    assert core.components == {"core", "artifacts", "seal", "webhooks", "workflows"}
     assert core.tables == expected
     assert found.keys() == ADDED.keys()
     for name, added in found.items():

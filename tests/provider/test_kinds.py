@@ -12,7 +12,6 @@ from typing import Any, Self
 import pytest
 
 from holdfast import ConfigError, Settings
-from holdfast.config import registered
 from holdfast.config.registered import PROVIDERS, provider_kinds
 from holdfast.config.setting_type import setting, text
 from holdfast_llm.batch.accounts import ConfiguredAccounts
@@ -58,7 +57,10 @@ def regional(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ours = entry_points(group=PROVIDERS)
     point = EntryPoint("regional_chat", "tests.provider.test_kinds:Regional", PROVIDERS)
     vars(point).update(dist=SimpleNamespace(name="a-region"))
-    monkeypatch.setattr(registered, "entry_points", lambda group: [*ours, point])
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points",
+        lambda group: [*ours, point] if group == PROVIDERS else entry_points(group=group),
+    )
     provider_kinds.cache_clear()
     yield
     provider_kinds.cache_clear()

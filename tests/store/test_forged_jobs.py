@@ -201,7 +201,7 @@ def test_a_tenant_may_call_the_functions_that_are_made_for_it_and_no_other(shop:
     )
 
     assert [row["name"] for row in rows] == [
-        *("current_tenant", "enqueue", "enqueue_jobs", "is_full", "wake")
+        *("current_tenant", "enqueue", "enqueue_jobs", "is_full", "lock_keys", "wake", "write_flow")
     ]
 
 

@@ -166,6 +166,7 @@ def test_without_the_application_every_job_type_is_other(shop: Holdfast) -> None
     assert reading_of(stranger)["holdfast_dead_letters_open"] == {
         ("other",): 1,
         # Known to every application.
+        ("operate.bulk_action",): 0,
         ("outbox.deliver",): 0,
     }
 

@@ -30,9 +30,6 @@ _TEXT = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NAMES = uuid.UUID("0198c0de-7000-7000-8000-6e616d656473")
 _NAMED = re.compile(r"name:[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # A name without "name:" has a character that no UUID has, so that no part of an id is a name.
-BARE_NAME = r"[G-Zg-z][A-Za-z0-9._-]*|[A-Fa-f][A-Fa-f0-9-]*[G-Zg-z._][A-Za-z0-9._-]*"
-_BARE_NAME = re.compile(BARE_NAME)
-_LONGEST_NAME = 63
 # The names that this process has read, by their ids.
 _names: dict[str, str] = {}
 _MOST_NAMES = 10_000
@@ -102,13 +99,14 @@ def read_uuid(value: object) -> str:
 
 
 def read_named_id(value: object) -> str:
-    """The id of a tenant or a project: of a UUID or of a name like ``acme``. Raises MalformedId."""
-    if isinstance(value, str) and len(value) <= _LONGEST_NAME and _BARE_NAME.fullmatch(value):
-        return named_id(f"name:{value}")
+    """The id of a tenant or a project: a UUID, or a name like ``name:acme``. Raises MalformedId.
+
+    A name needs its prefix, so that a mistyped UUID is never taken for a new tenant.
+    """
     try:
         return read_uuid(value)
     except MalformedId as exc:
-        raise MalformedId(f"{exc}, or a name such as acme") from None
+        raise MalformedId(f"{exc}, or a name such as name:acme") from None
 
 
 def named_id(name: str) -> str:

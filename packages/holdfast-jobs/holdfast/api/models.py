@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from holdfast.ids import BARE_NAME, read_named_id
+from holdfast.ids import read_named_id
 from holdfast.operate import audit
 
 Reason = Annotated[
@@ -31,8 +31,8 @@ NamedId = Annotated[
     str,
     Field(
         max_length=68,
-        pattern=f"^({_UUID}|name:[A-Za-z0-9][A-Za-z0-9._-]{{0,62}}|{BARE_NAME})$",
-        description="A UUID, or a name such as acme.",
+        pattern=f"^({_UUID}|name:[A-Za-z0-9][A-Za-z0-9._-]{{0,62}})$",
+        description="A UUID, or a name such as name:acme.",
     ),
     AfterValidator(read_named_id),
 ]

@@ -31,7 +31,7 @@ from holdfast.operate.operator import Operator
 def explain(
     ctx: click.Context, job_id: str, actor: str, role: str, org_id: str | None, as_json: bool
 ) -> None:
-    """Explain the state of a job or a workflow and what happens next."""
+    """Explain the state of a job or workflow and what is next."""
     with app_of(ctx, required=False) as hf:
         operator = operator_of(hf, actor, role, org_id)
         found = _explain(operator, job_id)

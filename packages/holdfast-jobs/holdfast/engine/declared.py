@@ -78,7 +78,7 @@ class Declarations:
         """Note the ids of requests that were given as names, so that these are stored with them."""
         if not has_names():
             return
-        for one in {item for given in requests for item in (given.org_id, given.project_id)}:
+        for one in [item for given in requests for item in (given.org_id, given.project_id)]:
             with suppress(MalformedId):
                 found = read_named_id(one)
                 if (name := name_of(found)) is not None and found not in self._named[1]:

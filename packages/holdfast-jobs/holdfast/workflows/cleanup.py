@@ -21,8 +21,15 @@ LIMIT = 200
 
 
 def upkeep(app: Holdfast) -> int:
-    """One bounded pass; returns how many rows it changed."""
-    return cancel_overdue(app) + catch_up(app) + prune(app)
+    """One bounded pass; returns how many rows it changed. One statement if there is no work."""
+    found = app.store.one(SQL.find_upkeep, since_ms=_since_ms(app))
+    changed = cancel_overdue(app) if found["has_overdue"] else 0
+    changed += catch_up(app) if found["has_workflows"] else 0
+    return changed + (prune(app) if found["has_old"] else 0)
+
+
+def _since_ms(app: Holdfast) -> int:
+    return -ms(timedelta(days=app.settings.workflows.keep_days))
 
 
 def cancel_overdue(app: Holdfast) -> int:
@@ -76,6 +83,6 @@ def catch_up(app: Holdfast) -> int:
 
 def prune(app: Holdfast) -> int:
     """Delete workflows, waits and events whose retention is over."""
-    kept = {"since_ms": -ms(timedelta(days=app.settings.workflows.keep_days)), "limit": LIMIT}
+    kept = {"since_ms": _since_ms(app), "limit": LIMIT}
     statements = (SQL.prune_workflows, SQL.prune_waits, SQL.prune_events)
     return sum(app.store.execute(statement, **kept) for statement in statements)

@@ -97,7 +97,10 @@ def show(
 def cancel(
     ctx: click.Context, workflow_id: str, reason: str, actor: str, role: str, org_id: str | None
 ) -> None:
-    """Cancel a workflow: no further step starts, and its jobs are canceled."""
+    """Cancel a workflow and its jobs.
+
+    No further step starts.
+    """
     with app_of(ctx, required=False) as hf:
         canceled = _noun(hf, actor, role, org_id).cancel(workflow_id, reason=reason)
     click.echo(f"The workflow is canceled. Jobs canceled or asked to stop: {canceled}")

@@ -72,6 +72,19 @@ UPDATE holdfast.workflow
 SET state = 'running', ended_at = NULL, updated_at = {now}
 WHERE org_id = :org_id AND id = :id AND state IN ('running', 'failed');
 
+-- find_upkeep :one — crosses tenants: what a pass of the upkeep has to do
+SELECT CASE WHEN EXISTS (SELECT 1 FROM holdfast.workflow_step AS step
+                         WHERE step.deadline_at <= {now} AND step.state = 'running')
+            THEN 1 ELSE 0 END AS has_overdue,
+       CASE WHEN EXISTS (SELECT 1 FROM holdfast.workflow) THEN 1 ELSE 0 END AS has_workflows,
+       CASE WHEN EXISTS (SELECT 1 FROM holdfast.workflow AS old
+                         WHERE old.ended_at < {later(:since_ms)})
+              OR EXISTS (SELECT 1 FROM holdfast.job_wait AS old
+                         WHERE old.ended_at < {later(:since_ms)})
+              OR EXISTS (SELECT 1 FROM holdfast.sent_event AS old
+                         WHERE old.sent_at < {later(:since_ms)})
+            THEN 1 ELSE 0 END AS has_old;
+
 -- find_overdue :many — crosses tenants: steps whose deadline has passed
 SELECT step.org_id, step.workflow_id, step.step
 FROM holdfast.workflow_step AS step
