@@ -67,16 +67,16 @@ def test_the_tenant_comes_from_the_key_and_another_one_is_refused(
 
 
 def test_a_tenant_and_a_project_may_be_named(api: Client, operations: Client, hf: Holdfast) -> None:
-    given = {"job_type": "work", "org_id": "acme", "project_id": "launch"}
+    given = {"job_type": "work", "org_id": "name:acme", "project_id": "name:launch"}
 
     made = operations.post("/v1/jobs", given)
-    listed = operations.get("/v1/jobs?org_id=acme")
+    listed = operations.get("/v1/jobs?org_id=name:acme")
     refused = api.post("/v1/jobs", given)
     part_of_an_id = operations.post("/v1/jobs", {**given, "org_id": "cafe"})
 
-    assert (made.status_code, made.json()["org_id"]) == (201, hf.for_org("acme").org_id)
+    assert (made.status_code, made.json()["org_id"]) == (201, hf.for_org("name:acme").org_id)
     assert [job["id"] for job in listed.json()["items"]] == [made.json()["id"]]
-    assert hf.get(made.json()["id"], org_id="acme").record["project_id"] is not None
+    assert hf.get(made.json()["id"], org_id="name:acme").record["project_id"] is not None
     assert (refused.status_code, refused.json()["code"]) == (403, "other_tenant")
     assert part_of_an_id.status_code == 422
 

@@ -18,7 +18,7 @@ from tests.engine.test_statement_budget import Statements, assert_within, statem
 __all__ = ["statements"]
 
 SUBMIT = 39
-COLLECT = 31
+COLLECT = 32
 BY_TIMER = Trigger(TriggerKind.CRON)
 
 

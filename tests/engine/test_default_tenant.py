@@ -97,10 +97,19 @@ def test_a_tenant_and_a_project_may_be_named(url: str) -> None:
         assert found.record["project_id"] == hf.for_org("name:launch").org_id
         with pytest.raises(JobNotFound):
             hf.get(job.id, org_id="name:other")
-        assert hf.for_org("acme").get(job.id).id == job.id
-        assert hf.enqueue("greet", {}, **{**options, "org_id": "acme"}).id == job.id  # type: ignore[arg-type]
+        assert hf.for_org("name:acme").get(job.id).id == job.id
+        assert hf.enqueue("greet", {}, **{**options, "org_id": "name:acme"}).id == job.id  # type: ignore[arg-type]
         part_of_an_id = ("dead-beef", "cafe")
-        for wrong in (*part_of_an_id, "a b", "7acme", "x" * 64, "name:", "name:a b", "Name:acme"):
+        for wrong in (
+            *part_of_an_id,
+            "acme",
+            "a b",
+            "7acme",
+            "x" * 64,
+            "name:",
+            "name:a b",
+            "Name:acme",
+        ):
             with pytest.raises(InvalidJob, match="org_id: must be a UUID"):
                 hf.enqueue("greet", {}, org_id=wrong)
 
@@ -129,22 +138,24 @@ def test_the_name_of_a_tenant_is_stored_with_its_first_job(url: str, how: str) -
         _ = hf.store
         match how:
             case "enqueue":
-                hf.enqueue("greet", {}, org_id="acme", project_id="launch")
+                hf.enqueue("greet", {}, org_id="name:acme", project_id="name:launch")
             case "a tenant":
-                hf.for_org("acme").enqueue("greet", {}, project_id="launch")
+                hf.for_org("name:acme").enqueue("greet", {}, project_id="name:launch")
             case "many":
-                hf.enqueue_many("greet", [JobRequest({}, "acme", "launch")] * 2)
+                hf.enqueue_many("greet", [JobRequest({}, "name:acme", "name:launch")] * 2)
             case _:
                 is_sqlite = url.startswith("sqlite")
                 path = url.removeprefix("sqlite:///")
                 connection: Any = sqlite3.connect(path) if is_sqlite else psycopg.connect(url)
                 with contextlib.closing(connection):
-                    hf.enqueue("greet", {}, org_id="acme", project_id="launch", conn=connection)
+                    hf.enqueue(
+                        "greet", {}, org_id="name:acme", project_id="name:launch", conn=connection
+                    )
                     connection.commit()
 
         stored = look(hf.store, "SELECT id, name FROM holdfast.id_name ORDER BY name")
         assert [(str(row["id"]), row["name"]) for row in stored] == [
-            (read_named_id("acme"), "acme"),
-            (read_named_id("launch"), "launch"),
+            (read_named_id("name:acme"), "acme"),
+            (read_named_id("name:launch"), "launch"),
         ]
         assert hf.operate(actor="user:1", role="admin").verify().violated == ()

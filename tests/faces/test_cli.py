@@ -86,14 +86,14 @@ def test_progress_of_any_stored_form_is_shown(run: Run, url: str) -> None:
 
 
 def test_a_tenant_is_given_and_shown_by_its_name(run: Run, url: str) -> None:
-    given = ("--org", "acme", "--project", "launch")
+    given = ("--org", "name:acme", "--project", "name:launch")
     job_id = run("enqueue", "greet", "{}", *given, "--json", db=url, app=APP).json["job_id"]
     enqueue(run, url)
 
-    listed = run("jobs", "list", "--org", "acme", db=url)
+    listed = run("jobs", "list", "--org", "name:acme", db=url)
     every = run("jobs", "list", db=url)
     shown = run("jobs", "show", job_id, db=url)
-    other = run("jobs", "list", "--org", "other", db=url)
+    other = run("jobs", "list", "--org", "name:other", db=url)
 
     assert (listed.code, every.code, shown.code) == (0, 0, 0), listed.err
     assert re.search(r"^\S+ +greet .* acme +-$", listed.out, re.MULTILINE)

@@ -264,6 +264,8 @@ class World:
             Call("Pipeline.stage", staged, stage, {**not_job, "name": (*NOT_TEXT, "")}),
             Call("Holdfast.queue", hf.queue, queue,
                  {**limits, "name": (*NOT_TEXT, "", "x", "q:deadletter"), "rate": (7, "", "fast")}),
+            Call("Holdfast.limit_key", hf.limit_key, {"name": "customer:*", "max_running": 1},
+                 {"name": (*NOT_TEXT, ""), "max_running": (0, "1"), "rate": (7, "", "fast")}),
             Call("Holdfast.category", hf.category, category,
                  {"name": (*NOT_TEXT, "", "general"), "queue": (7, "", "x", "q:deadletter"),
                   "max_attempts": (None, 0, "1", True), "rules": (None, 7, "none"),

@@ -113,7 +113,11 @@ def test_the_core_alone_has_its_own_commands_and_tables_and_each_distribution_ad
     environment: Make, tmp_path: Path
 ) -> None:
     declared = read_tables(
-        [CORE.package, "holdfast.artifacts", "holdfast.sealed_audit", "holdfast.webhooks"]
+        [
+            CORE.package,
+            *("holdfast.artifacts", "holdfast.sealed_audit"),
+            *("holdfast.webhooks", "holdfast.workflows"),
+        ]
     )
     expected = {*declared.tenant, *declared.cell} - ONLY_ON_POSTGRES
 
