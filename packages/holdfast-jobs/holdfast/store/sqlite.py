@@ -416,8 +416,10 @@ class SqliteStore(Store):
         migrate.check_versions(self.component_versions(), SQLITE, self.url, self.components)
 
     def component_versions(self) -> dict[str, int]:
+        # Not the writer of a file: another thread may be writing with it.
+        connection = self._writer if self._path is None else self._reader()
         try:
-            rows = self._writer.execute(
+            rows = connection.execute(
                 "SELECT component, max(version) FROM holdfast_migration GROUP BY component"
             ).fetchall()
         except sqlite3.OperationalError as exc:
@@ -426,6 +428,9 @@ class SqliteStore(Store):
             raise translate(exc) from exc
         except sqlite3.Error as exc:
             raise translate(exc) from exc
+        finally:
+            if connection is not self._writer:
+                self._idle_readers.append(connection)
         return {name: int(version) for name, version in rows}
 
     def version(self) -> str:
