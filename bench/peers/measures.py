@@ -1,0 +1,326 @@
+"""What is measured, in which order the contenders take turns, and what is required."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.peers.contender import Contender, Failed, PostgresStore, SqliteStore, Store, Values
+from bench.peers.environments import (
+    Environment,
+    Unavailable,
+    earlier_holdfast,
+    holdfast_environment,
+    node_environment,
+    python_environment,
+)
+from bench.peers.host import Server
+from bench.peers.report import Record, Row
+
+POSTGRES, SQLITE = "PostgreSQL", "SQLite"
+HOLDFAST = "Holdfast"
+EARLIER = "Holdfast before"
+OBSERVED = "Holdfast observed"
+PGQUEUER, GRAPHILE = "PgQueuer", "Graphile Worker"
+PROCRASTINATE, HUEY = "Procrastinate", "Huey"
+
+# One call each is slower by far than bulk.
+MOST_SINGLE = 2_000
+
+
+def _bulk(contender: Contender, jobs: int) -> Values:
+    return contender.enqueue("bulk", jobs)
+
+
+def _single(contender: Contender, jobs: int) -> Values:
+    measured = contender.enqueue("one", min(jobs, MOST_SINGLE))
+    contender.discard()
+    return measured
+
+
+def _pick_up(contender: Contender, jobs: int) -> Values:
+    measured = contender.pick_up()
+    contender.discard()
+    return measured
+
+
+def _drain(processes: int) -> Callable[[Contender, int], Values]:
+    def drain(contender: Contender, jobs: int) -> Values:
+        # The jobs of the bulk enqueue before it are drained, if it was measured.
+        if contender.filled != jobs:
+            contender.fresh()
+            contender.fill(jobs)
+        measured = contender.drain(processes, jobs)
+        contender.discard()
+        return measured
+
+    return drain
+
+
+MEASURES: dict[str, Callable[[Contender, int], Values]] = {
+    "bulk": _bulk,
+    "drain_1": _drain(1),
+    "drain_2": _drain(2),
+    "drain_4": _drain(4),
+    "single": _single,
+    "pick_up": _pick_up,
+}
+OF_DATABASE = {
+    POSTGRES: ("bulk", "drain_1", "drain_2", "single", "pick_up"),
+    SQLITE: ("bulk", "drain_1", "drain_4"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A job system that takes part on one database."""
+
+    name: str
+    database: str
+    install: Callable[[], Environment]
+    # Slow job systems get fewer jobs, so that a round stays short.
+    most_jobs: int = sys.maxsize
+    only: tuple[str, ...] = ()
+    extra: tuple[tuple[str, str], ...] = ()
+
+    def measures(self) -> tuple[str, ...]:
+        return self.only or OF_DATABASE[self.database]
+
+
+def entries(earlier: str | None) -> list[Entry]:
+    """Every job system; *earlier* is a revision of Holdfast to compare with."""
+    found = []
+    for database in (POSTGRES, SQLITE):
+        found.append(Entry(HOLDFAST, database, holdfast_environment))
+        observed = (("BENCH_OBSERVED", "1"),)
+        found.append(
+            Entry(OBSERVED, database, holdfast_environment, only=("drain_1",), extra=observed)
+        )
+        if earlier:
+            found.append(Entry(EARLIER, database, lambda: earlier_holdfast(earlier)[1]))
+    return [
+        *found,
+        Entry(PGQUEUER, POSTGRES, lambda: python_environment("pgqueuer")),
+        Entry(GRAPHILE, POSTGRES, node_environment),
+        Entry(PROCRASTINATE, POSTGRES, lambda: python_environment("procrastinate"), 3_000),
+        Entry(HUEY, SQLITE, lambda: python_environment("huey"), 5_000),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The databases, measures and contenders of a run; an empty set is all of them."""
+
+    databases: frozenset[str] = frozenset()
+    measures: frozenset[str] = frozenset()
+    contenders: frozenset[str] = frozenset()
+
+    @staticmethod
+    def read(words: str) -> Selection:
+        """Read names separated by commas. Raises ValueError for an unknown one."""
+        known = {name.lower().replace(" ", "-"): name for name in (POSTGRES, SQLITE)}
+        peers = (PGQUEUER, GRAPHILE, PROCRASTINATE, HUEY, OBSERVED, EARLIER)
+        systems = {name.lower().replace(" ", "-"): name for name in peers}
+        measures = {name.replace("_", "-"): name for name in MEASURES}
+        found: dict[str, set[str]] = {"databases": set(), "measures": set(), "contenders": set()}
+        for word in filter(None, words.lower().split(",")):
+            for kind, names in (
+                ("databases", known),
+                ("measures", measures),
+                ("contenders", systems),
+            ):
+                if word in names:
+                    found[kind].add(names[word])
+                    break
+            else:
+                options = ", ".join((*known, *measures, *systems))
+                raise ValueError(f"unknown name {word!r}; choose from {options}")
+        return Selection(**{kind: frozenset(names) for kind, names in found.items()})
+
+    def admits(self, entry: Entry) -> bool:
+        if self.databases and entry.database not in self.databases:
+            return False
+        return entry.name == HOLDFAST or not self.contenders or entry.name in self.contenders
+
+    def of(self, entry: Entry) -> tuple[str, ...]:
+        return tuple(
+            name for name in entry.measures() if not self.measures or name in self.measures
+        )
+
+
+@contextmanager
+def opened(
+    chosen: Sequence[Entry], folder: Path, server: Server | None
+) -> Iterator[dict[Entry, Contender]]:
+    """Install each job system, or say why it is left out; drop the databases afterwards."""
+    with ExitStack() as stack:
+        found: dict[Entry, Contender] = {}
+        for entry in chosen:
+            try:
+                environment = entry.install()
+            except Unavailable as error:
+                print(f"{entry.name} is left out: {error}", file=sys.stderr, flush=True)
+                continue
+            name = f"{entry.name}_{entry.database}".lower().replace(" ", "_")
+            store: Store
+            if entry.database == POSTGRES:
+                assert server is not None
+                store = PostgresStore(server, name)
+            else:
+                store = SqliteStore(folder, name)
+            found[entry] = Contender(name, environment, store, folder, dict(entry.extra))
+            stack.callback(found[entry].discard)
+        yield found
+
+
+def take_turns(
+    contenders: dict[Entry, Contender], wanted: Selection, rounds: int, jobs: int, seconds: float
+) -> Iterator[Record]:
+    """Measure round by round; no round begins that would probably end after *seconds*."""
+    began = time.monotonic()
+    for number in range(rounds):
+        passed = time.monotonic() - began
+        if number and passed * (number + 1) / number > seconds:
+            print(f"ended after {number} rounds: the time is over", file=sys.stderr, flush=True)
+            return
+        for database, measures in OF_DATABASE.items():
+            own = [entry for entry in contenders if entry.database == database]
+            # Each round begins with another one, because the machine's speed varies.
+            order = own[number % len(own) :] + own[: number % len(own)] if own else []
+            for measure in measures:
+                for entry in order:
+                    if measure in wanted.of(entry):
+                        yield from _measured(entry, contenders[entry], measure, number, jobs)
+
+
+def _measured(
+    entry: Entry, contender: Contender, measure: str, number: int, jobs: int
+) -> Iterator[Record]:
+    try:
+        values = MEASURES[measure](contender, min(jobs, entry.most_jobs))
+    except Failed as error:
+        print(f"{entry.name} {measure}: {error}", file=sys.stderr, flush=True)
+        contender.discard()
+        return
+    yield Record(entry.database, measure, entry.name, number, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A figure of Holdfast relative to another, and what it has to be."""
+
+    database: str
+    what: str
+    measure: str
+    value: str
+    # Another contender, another measure of Holdfast, or a number.
+    peer: str = HOLDFAST
+    other_measure: str = ""
+    fixed: float | None = None
+    required: float | None = None
+    stretch: float | None = None
+    at_most: bool = False
+    subject: str = HOLDFAST
+
+    def row(self, records: Sequence[Record]) -> Row:
+        """The ratio of each round that has both figures."""
+        mine = self._by_round(records, self.subject, self.measure)
+        theirs = self._by_round(records, self.peer, self.other_measure or self.measure)
+        ratios = [
+            value / (theirs[number] if self.fixed is None else self.fixed)
+            for number, value in mine.items()
+            if self.fixed is not None or number in theirs
+        ]
+        return Row(self.what, ratios, self.required, self.stretch, self.at_most)
+
+    def _by_round(self, records: Sequence[Record], peer: str, measure: str) -> dict[int, float]:
+        return {
+            record.number: record.values[self.value]
+            for record in records
+            if (record.database, record.contender, record.measure) == (self.database, peer, measure)
+        }
+
+
+def _to(peer: str) -> str:
+    return f", to {peer}"
+
+
+DRAIN_1, DRAIN_2, DRAIN_4 = "drain, 1 process", "drain, 2 processes", "drain, 4 processes"
+# Bytes of a drained job while a job was one wide row.
+WAL_BYTES, DISK_BYTES = 3_900, 3_381
+ON_POSTGRES = (
+    Goal(POSTGRES, DRAIN_1 + _to(PGQUEUER), "drain_1", "rate", PGQUEUER, required=1.2),
+    Goal(POSTGRES, DRAIN_1 + _to("before"), "drain_1", "rate", EARLIER, required=2.2),
+    Goal(POSTGRES, DRAIN_1 + _to(GRAPHILE), "drain_1", "rate", GRAPHILE, stretch=1.0),
+    Goal(POSTGRES, DRAIN_1 + _to(PROCRASTINATE), "drain_1", "rate", PROCRASTINATE),
+    Goal(
+        POSTGRES, DRAIN_2 + _to("one process"), "drain_2", "rate",
+        other_measure="drain_1", required=1.5,
+    ),
+    Goal(POSTGRES, DRAIN_2 + _to(PGQUEUER), "drain_2", "rate", PGQUEUER),
+    Goal(POSTGRES, DRAIN_2 + _to(GRAPHILE), "drain_2", "rate", GRAPHILE, stretch=1.0),
+    Goal(POSTGRES, "bulk enqueue" + _to(PGQUEUER), "bulk", "rate", PGQUEUER, required=1.0),
+    Goal(POSTGRES, "bulk enqueue" + _to(GRAPHILE), "bulk", "rate", GRAPHILE, stretch=1.0),
+    Goal(
+        POSTGRES, "single enqueue" + _to(PGQUEUER), "single", "rate", PGQUEUER,
+        required=1.0, stretch=1.2,
+    ),
+    Goal(
+        POSTGRES, "pick-up p50" + _to(PGQUEUER), "pick_up", "p50", PGQUEUER,
+        required=1.0, stretch=0.8, at_most=True,
+    ),
+    Goal(
+        POSTGRES, "pick-up p99" + _to(PGQUEUER), "pick_up", "p99", PGQUEUER,
+        required=1.0, stretch=0.8, at_most=True,
+    ),
+    Goal(
+        POSTGRES, f"WAL of a drained job, to {WAL_BYTES:,} B", "drain_1", "wal",
+        fixed=WAL_BYTES, required=0.3, at_most=True,
+    ),
+    Goal(
+        POSTGRES, "WAL of a drained job" + _to(GRAPHILE), "drain_1", "wal", GRAPHILE,
+        stretch=0.8, at_most=True,
+    ),
+    Goal(
+        POSTGRES, f"disk of a drained job, to {DISK_BYTES:,} B", "drain_1", "disk",
+        fixed=DISK_BYTES, required=0.5, at_most=True,
+    ),
+    Goal(
+        POSTGRES, "drain with metrics and traces, to without", "drain_1", "rate",
+        required=0.85, subject=OBSERVED,
+    ),
+)  # fmt: skip
+ON_SQLITE = (
+    Goal(SQLITE, DRAIN_1 + _to(HUEY), "drain_1", "rate", HUEY, required=6.0, stretch=10.0),
+    Goal(SQLITE, DRAIN_1 + _to("before"), "drain_1", "rate", EARLIER),
+    Goal(SQLITE, "bulk enqueue" + _to("before"), "bulk", "rate", EARLIER, required=1.5),
+    Goal(SQLITE, "bulk enqueue" + _to(f"{HUEY}'s single"), "bulk", "rate", HUEY),
+    Goal(
+        SQLITE, DRAIN_4 + _to("one process"), "drain_4", "rate",
+        other_measure="drain_1", required=1.0,
+    ),
+    Goal(SQLITE, DRAIN_4 + _to(HUEY), "drain_4", "rate", HUEY),
+    Goal(
+        SQLITE, "drain with metrics and traces, to without", "drain_1", "rate",
+        required=0.85, subject=OBSERVED,
+    ),
+)  # fmt: skip
+GOALS = {POSTGRES: ON_POSTGRES, SQLITE: ON_SQLITE}
+# Rows of the table of medians: text, measure, value, digits.
+FIGURES = (
+    ("drain, 1 process, jobs/s", "drain_1", "rate", 0),
+    ("… CPU of the worker, µs a job", "drain_1", "cpu_worker", 0),
+    ("… CPU of the server, µs a job", "drain_1", "cpu_server", 0),
+    ("… WAL, bytes a job", "drain_1", "wal", 0),
+    ("… disk, bytes a job", "drain_1", "disk", 0),
+    ("drain, 2 processes, jobs/s", "drain_2", "rate", 0),
+    ("drain, 4 processes, jobs/s", "drain_4", "rate", 0),
+    ("bulk enqueue, jobs/s", "bulk", "rate", 0),
+    ("single enqueue, jobs/s", "single", "rate", 0),
+    ("pick-up p50, ms", "pick_up", "p50", 1),
+    ("pick-up p99, ms", "pick_up", "p99", 1),
+)
