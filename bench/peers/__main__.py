@@ -32,7 +32,7 @@ from pathlib import Path
 
 from bench.peers.contender import Contender
 from bench.peers.deep import depth_rows, measure_depth
-from bench.peers.environments import BUILD, earlier_holdfast
+from bench.peers.environments import BUILD, short_revision
 from bench.peers.held import held_rows, measure_held
 from bench.peers.host import Server, describe_machine
 from bench.peers.measures import (
@@ -66,7 +66,7 @@ def turns(given: argparse.Namespace) -> None:
     chosen = [one for one in entries(given.before) if wanted.admits(one) and wanted.of(one)]
     with running(chosen, given) as (contenders, facts):
         if given.before:
-            facts.versions[EARLIER] = earlier_holdfast(given.before)[0]
+            facts.versions[EARLIER] = short_revision(given.before)
         records = []
         for record in take_turns(
             contenders, wanted, given.rounds, given.jobs, given.minutes * 60 - 60

@@ -50,18 +50,21 @@ def holdfast_environment() -> Environment:
     return _environment("holdfast", "holdfast", requirements)
 
 
-def earlier_holdfast(revision: str) -> tuple[str, Environment]:
-    """Holdfast of an earlier revision, with its short name."""
-    short = _output("git", "rev-parse", "--short", f"{revision}^{{commit}}")
+def earlier_holdfast(revision: str) -> Environment:
+    """Holdfast of an earlier revision."""
+    short = short_revision(revision)
     tree = BUILD / "trees" / short
     if not tree.exists():
         tree.mkdir(parents=True)
-        archive = subprocess.run(
-            ["git", "archive", short, CORE], cwd=ROOT, check=True, capture_output=True
-        )
+        parts = ["git", "archive", short, "packages", "pyproject.toml"]
+        archive = subprocess.run(parts, cwd=ROOT, check=True, capture_output=True)
         subprocess.run(["tar", "-x", "-C", str(tree)], input=archive.stdout, check=True)
     requirements = (f"{tree / CORE}{EXTRAS}", "opentelemetry-sdk")
-    return short, _environment("holdfast", f"holdfast-{short}", requirements)
+    return _environment("holdfast", f"holdfast-{short}", requirements)
+
+
+def short_revision(revision: str) -> str:
+    return _output("git", "rev-parse", "--short", f"{revision}^{{commit}}")
 
 
 def node_environment() -> Environment:

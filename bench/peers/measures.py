@@ -101,7 +101,7 @@ def entries(earlier: str | None) -> list[Entry]:
             Entry(OBSERVED, database, holdfast_environment, only=("drain_1",), extra=observed)
         )
         if earlier:
-            found.append(Entry(EARLIER, database, lambda: earlier_holdfast(earlier)[1]))
+            found.append(Entry(EARLIER, database, lambda: earlier_holdfast(earlier)))
     return [
         *found,
         Entry(PGQUEUER, POSTGRES, lambda: python_environment("pgqueuer")),
