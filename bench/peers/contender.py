@@ -177,8 +177,9 @@ class Contender:
             passed = time.monotonic() - began
             wal = self.store.wal_position() - wal
             size = self.store.size() - self._empty_size
+        # Until they ended, the workers executed some more.
+        self.filled -= run.executed
         handled = jobs if to_empty else readings.handled
-        self.filled -= handled
         return {
             "rate": handled / (ended - readings.first),
             "cpu_worker": (cpu_after.workers - cpu.workers) / handled * 1e6,
@@ -215,6 +216,7 @@ class Contender:
                 yield run
             finally:
                 run.end()
+                run.executed = run.read().handled
 
     def start(
         self, *command: object, folder: Path, extra: Mapping[str, str] | None = None
@@ -266,6 +268,7 @@ class Run:
         self.folder = folder
         self.processes: list[subprocess.Popen[str]] = []
         self.watcher: subprocess.Popen[str] | None = None
+        self.executed = 0
 
     @property
     def sessions(self) -> frozenset[int]:

@@ -7,6 +7,7 @@ BENCH_OBSERVED switches metrics and traces on; the spans go to an exporter that 
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import sys
 import time
@@ -78,6 +79,8 @@ class HoldfastAdapter(Adapter):
         if os.environ.get("BENCH_CLAIMS"):
             options |= timed_claims(self.hf)
         worker = self.hf.worker(**options)
+        # Killed, it would leave leases that expire only after the benchmark.
+        signal.signal(signal.SIGTERM, lambda *_: worker.drain())
         gate()
         worker.run()
 
