@@ -16,7 +16,7 @@ export UV_PYTHON_DOWNLOADS := never
 PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); \
 	if [ $$cores -lt 3 ]; then echo 3; elif [ $$cores -gt 4 ]; then echo 4; else echo $$cores; fi)
 
-.PHONY: help setup demo test test-both check docs definitions planted conformance mutants batch-faults outbox-faults eval sim bench e2e schemathesis serve format lock clean
+.PHONY: help setup demo test test-both check docs definitions planted conformance mutants batch-faults outbox-faults eval sim bench bench-peers e2e schemathesis serve format lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,8 +76,12 @@ conformance: $(STAMP)  ## Map requirements to tests; writes docs/conformance.md
 mutants: $(STAMP)  ## Plant known bugs one at a time; a test must fail for each; ONLY="names"
 	@$(BIN)/python tools/mutants.py $(ONLY)
 
-bench: $(STAMP)  ## Run the benchmarks on this machine; reports ratios
+bench: $(STAMP)  ## Compare Holdfast with the bare database on this machine; reports ratios
 	@$(BIN)/python bench/throughput.py
+
+bench-peers: $(STAMP)  ## Run Holdfast and other job systems in turns, and write bench/RESULTS.md; ROUNDS, JOBS, ONLY, BEFORE=revision
+	@$(BIN)/python -m bench.peers turns $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JOBS),--jobs $(JOBS)) \
+		$(if $(ONLY),--only "$(ONLY)") $(if $(BEFORE),--before $(BEFORE))
 
 batch-faults: $(STAMP)  ## Inject every provider fault and kill; count double billing, losses and leaks; RUNS=n
 	@$(BIN)/python tools/batch_faults.py --seeds $(RUNS)

@@ -242,39 +242,35 @@ class Goal:
             record.number: record.values[self.value]
             for record in records
             if (record.database, record.contender, record.measure) == (self.database, peer, measure)
+            and self.value in record.values
         }
 
 
-def _to(peer: str) -> str:
-    return f", to {peer}"
-
-
-DRAIN_1, DRAIN_2, DRAIN_4 = "drain, 1 process", "drain, 2 processes", "drain, 4 processes"
 # Bytes of a drained job while a job was one wide row.
 WAL_BYTES, DISK_BYTES = 3_900, 3_381
 ON_POSTGRES = (
-    Goal(POSTGRES, DRAIN_1 + _to(PGQUEUER), "drain_1", "rate", PGQUEUER, required=1.2),
-    Goal(POSTGRES, DRAIN_1 + _to("before"), "drain_1", "rate", EARLIER, required=2.2),
-    Goal(POSTGRES, DRAIN_1 + _to(GRAPHILE), "drain_1", "rate", GRAPHILE, stretch=1.0),
-    Goal(POSTGRES, DRAIN_1 + _to(PROCRASTINATE), "drain_1", "rate", PROCRASTINATE),
+    Goal(POSTGRES, "drain, 1 process, to PgQueuer", "drain_1", "rate", PGQUEUER, required=1.2),
+    Goal(POSTGRES, "drain, 1 process, to before", "drain_1", "rate", EARLIER, required=2.2),
+    Goal(POSTGRES, "drain, 1 process, to Graphile Worker", "drain_1", "rate", GRAPHILE, stretch=1.0),
+    Goal(POSTGRES, "drain, 1 process, to Procrastinate", "drain_1", "rate", PROCRASTINATE),
     Goal(
-        POSTGRES, DRAIN_2 + _to("one process"), "drain_2", "rate",
+        POSTGRES, "drain, 2 processes, to one process", "drain_2", "rate",
         other_measure="drain_1", required=1.5,
     ),
-    Goal(POSTGRES, DRAIN_2 + _to(PGQUEUER), "drain_2", "rate", PGQUEUER),
-    Goal(POSTGRES, DRAIN_2 + _to(GRAPHILE), "drain_2", "rate", GRAPHILE, stretch=1.0),
-    Goal(POSTGRES, "bulk enqueue" + _to(PGQUEUER), "bulk", "rate", PGQUEUER, required=1.0),
-    Goal(POSTGRES, "bulk enqueue" + _to(GRAPHILE), "bulk", "rate", GRAPHILE, stretch=1.0),
+    Goal(POSTGRES, "drain, 2 processes, to PgQueuer", "drain_2", "rate", PGQUEUER),
+    Goal(POSTGRES, "drain, 2 processes, to Graphile Worker", "drain_2", "rate", GRAPHILE, stretch=1.0),
+    Goal(POSTGRES, "bulk enqueue, to PgQueuer", "bulk", "rate", PGQUEUER, required=1.0),
+    Goal(POSTGRES, "bulk enqueue, to Graphile Worker", "bulk", "rate", GRAPHILE, stretch=1.0),
     Goal(
-        POSTGRES, "single enqueue" + _to(PGQUEUER), "single", "rate", PGQUEUER,
+        POSTGRES, "single enqueue, to PgQueuer", "single", "rate", PGQUEUER,
         required=1.0, stretch=1.2,
     ),
     Goal(
-        POSTGRES, "pick-up p50" + _to(PGQUEUER), "pick_up", "p50", PGQUEUER,
+        POSTGRES, "pick-up p50, to PgQueuer", "pick_up", "p50", PGQUEUER,
         required=1.0, stretch=0.8, at_most=True,
     ),
     Goal(
-        POSTGRES, "pick-up p99" + _to(PGQUEUER), "pick_up", "p99", PGQUEUER,
+        POSTGRES, "pick-up p99, to PgQueuer", "pick_up", "p99", PGQUEUER,
         required=1.0, stretch=0.8, at_most=True,
     ),
     Goal(
@@ -282,7 +278,7 @@ ON_POSTGRES = (
         fixed=WAL_BYTES, required=0.3, at_most=True,
     ),
     Goal(
-        POSTGRES, "WAL of a drained job" + _to(GRAPHILE), "drain_1", "wal", GRAPHILE,
+        POSTGRES, "WAL of a drained job, to Graphile Worker", "drain_1", "wal", GRAPHILE,
         stretch=0.8, at_most=True,
     ),
     Goal(
@@ -295,15 +291,15 @@ ON_POSTGRES = (
     ),
 )  # fmt: skip
 ON_SQLITE = (
-    Goal(SQLITE, DRAIN_1 + _to(HUEY), "drain_1", "rate", HUEY, required=6.0, stretch=10.0),
-    Goal(SQLITE, DRAIN_1 + _to("before"), "drain_1", "rate", EARLIER),
-    Goal(SQLITE, "bulk enqueue" + _to("before"), "bulk", "rate", EARLIER, required=1.5),
-    Goal(SQLITE, "bulk enqueue" + _to(f"{HUEY}'s single"), "bulk", "rate", HUEY),
+    Goal(SQLITE, "drain, 1 process, to Huey", "drain_1", "rate", HUEY, required=6.0, stretch=10.0),
+    Goal(SQLITE, "drain, 1 process, to before", "drain_1", "rate", EARLIER),
+    Goal(SQLITE, "bulk enqueue, to before", "bulk", "rate", EARLIER, required=1.5),
+    Goal(SQLITE, "bulk enqueue, to Huey's single", "bulk", "rate", HUEY),
     Goal(
-        SQLITE, DRAIN_4 + _to("one process"), "drain_4", "rate",
+        SQLITE, "drain, 4 processes, to one process", "drain_4", "rate",
         other_measure="drain_1", required=1.0,
     ),
-    Goal(SQLITE, DRAIN_4 + _to(HUEY), "drain_4", "rate", HUEY),
+    Goal(SQLITE, "drain, 4 processes, to Huey", "drain_4", "rate", HUEY),
     Goal(
         SQLITE, "drain with metrics and traces, to without", "drain_1", "rate",
         required=0.85, subject=OBSERVED,
