@@ -10,9 +10,8 @@ import pytest
 
 from bench.peers.contender import Contender, Failed, SqliteStore
 from bench.peers.environments import adapter_environment
+from bench.peers.goals import FIGURES, GOALS
 from bench.peers.measures import (
-    FIGURES,
-    GOALS,
     GRAPHILE,
     HOLDFAST,
     PGQUEUER,
@@ -85,7 +84,7 @@ def test_a_figure_that_must_be_small_is_missed_when_it_is_large() -> None:
     assert line == "| claim p99, ms | **12.3** | ≤ 10, missed |  | 12.3 |"
 
 
-def test_medians_stand_in_a_column_per_contender() -> None:
+def test_the_figures_have_a_column_for_each_contender() -> None:
     lines = figure_table(POSTGRES, FIGURES, RECORDED)
 
     assert lines[0] == "| PostgreSQL | Holdfast | PgQueuer | Graphile Worker |"
@@ -125,7 +124,7 @@ def test_a_part_of_the_run_always_has_holdfast_in_it() -> None:
     chosen = [entry for entry in entries(None) if wanted.admits(entry)]
 
     assert [entry.name for entry in chosen] == [HOLDFAST, PGQUEUER]
-    assert {name for entry in chosen for name in wanted.of(entry)} == {"drain_1"}
+    assert {name for entry in chosen for name in wanted.measures_of(entry)} == {"drain_1"}
     with pytest.raises(ValueError, match="unknown name 'drain'"):
         Selection.read("drain")
 

@@ -33,12 +33,11 @@ from pathlib import Path
 from bench.peers.contender import Contender
 from bench.peers.deep import depth_rows, measure_depth
 from bench.peers.environments import BUILD, short_revision
+from bench.peers.goals import FIGURES, GOALS
 from bench.peers.held import held_rows, measure_held
 from bench.peers.host import Server, describe_machine
 from bench.peers.measures import (
     EARLIER,
-    FIGURES,
-    GOALS,
     HOLDFAST,
     OBSERVED,
     POSTGRES,
@@ -46,8 +45,8 @@ from bench.peers.measures import (
     Entry,
     Selection,
     entries,
+    measure_rounds,
     opened,
-    take_turns,
 )
 from bench.peers.report import (
     Facts,
@@ -63,12 +62,14 @@ from bench.peers.report import (
 
 def turns(given: argparse.Namespace) -> None:
     wanted = Selection.read(given.only)
-    chosen = [one for one in entries(given.before) if wanted.admits(one) and wanted.of(one)]
+    chosen = [
+        one for one in entries(given.before) if wanted.admits(one) and wanted.measures_of(one)
+    ]
     with running(chosen, given) as (contenders, facts):
         if given.before:
             facts.versions[EARLIER] = short_revision(given.before)
         records = []
-        for record in take_turns(
+        for record in measure_rounds(
             contenders, wanted, given.rounds, given.jobs, given.minutes * 60 - 60
         ):
             records.append(record)

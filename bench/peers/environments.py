@@ -47,7 +47,8 @@ def python_environment(name: str) -> Environment:
 def holdfast_environment() -> Environment:
     """Holdfast of this tree, installed as a user installs it: without the other distributions."""
     requirements = ("--editable", f"{ROOT / CORE}{EXTRAS}", "opentelemetry-sdk")
-    return _environment("holdfast", "holdfast", requirements)
+    declared = (ROOT / CORE / "pyproject.toml").read_text()
+    return _environment("holdfast", "holdfast", requirements, declared)
 
 
 def earlier_holdfast(revision: str) -> Environment:
@@ -83,7 +84,9 @@ def node_environment() -> Environment:
     return Environment((node, script), {"BENCH_NODE_MODULES": str(folder / "node_modules")})
 
 
-def _environment(peer: str, name: str, requirements: tuple[str, ...]) -> Environment:
+def _environment(
+    peer: str, name: str, requirements: tuple[str, ...], declared: str = ""
+) -> Environment:
     folder = BUILD / "venvs" / name
     python = str(folder / "bin" / "python")
     if not Path(python).exists():
@@ -91,7 +94,7 @@ def _environment(peer: str, name: str, requirements: tuple[str, ...]) -> Environ
     uv = Path(sys.executable).parent / "uv"
     install = [str(uv), "pip", "install", "-q", "--python", python] if uv.exists() else []
     install = install or [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    _install_once(folder, requirements, [*install, *requirements])
+    _install_once(folder, requirements, [*install, *requirements], declared)
     return adapter_environment(peer, python)
 
 
@@ -100,11 +103,13 @@ def adapter_environment(peer: str, python: str) -> Environment:
     return Environment((python, "-m", f"bench.peers.{peer}_peer"), {"PYTHONPATH": str(ROOT)})
 
 
-def _install_once(folder: Path, requirements: tuple[str, ...], command: list[str]) -> None:
-    """Install unless exactly these requirements are installed. An editable tree is current."""
+def _install_once(
+    folder: Path, requirements: tuple[str, ...], command: list[str], declared: str = ""
+) -> None:
+    """Install unless these requirements are installed, and a tree still *declared* the same."""
     folder.mkdir(parents=True, exist_ok=True)
     stamp = folder / ".installed"
-    digest = hashlib.sha256("\n".join(requirements).encode()).hexdigest()
+    digest = hashlib.sha256("\n".join((*requirements, declared)).encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == digest:
         return
     print(f"installing {' '.join(requirements)}", file=sys.stderr, flush=True)
