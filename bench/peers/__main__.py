@@ -30,9 +30,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.peers.contender import Contender
+from bench.peers.contender import Contender, Failed
 from bench.peers.deep import depth_rows, measure_depth
-from bench.peers.environments import BUILD, short_revision
+from bench.peers.environments import BUILD, Unavailable, short_revision
 from bench.peers.goals import FIGURES, GOALS
 from bench.peers.held import held_rows, measure_held
 from bench.peers.host import Server, describe_machine
@@ -61,12 +61,12 @@ from bench.peers.report import (
 
 
 def turns(given: argparse.Namespace) -> None:
-    wanted = Selection.read(given.only)
+    wanted = given.wanted
     chosen = [
         one for one in entries(given.before) if wanted.admits(one) and wanted.measures_of(one)
     ]
     with running(chosen, given) as (contenders, facts):
-        if given.before:
+        if any(entry.name == EARLIER for entry in contenders):
             facts.versions[EARLIER] = short_revision(given.before)
         records = []
         for record in measure_rounds(
@@ -78,7 +78,7 @@ def turns(given: argparse.Namespace) -> None:
 
 
 def deep(given: argparse.Namespace) -> None:
-    wanted = Selection.read(given.only)
+    wanted = given.wanted
     chosen = [one for one in entries(None) if one.name == HOLDFAST and wanted.admits(one)]
     records = []
     with running([*chosen, *_alone(chosen)], given) as (contenders, facts):
@@ -201,7 +201,12 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     given = parse(sys.argv[1:])
     commands = {"turns": turns, "deep": deep, "held": held, "report": report}
-    commands[given.command](given)
+    try:
+        commands[given.command](given)
+    except KeyboardInterrupt:
+        raise SystemExit("interrupted; processes and databases are removed") from None
+    except (Failed, Unavailable) as error:
+        raise SystemExit(f"error: {error}") from error
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -225,7 +230,12 @@ def parse(words: list[str]) -> argparse.Namespace:
     parsers["report"].add_argument("section", choices=["turns", "deep", "held"])
     for one in parsers.values():
         one.add_argument("--ratios", action="store_true", help="write no absolute figures")
-    return parser.parse_args(words)
+    given = parser.parse_args(words)
+    try:
+        given.wanted = Selection.read(getattr(given, "only", ""))
+    except ValueError as error:
+        parser.error(str(error))
+    return given
 
 
 if __name__ == "__main__":

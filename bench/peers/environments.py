@@ -65,7 +65,10 @@ def earlier_holdfast(revision: str) -> Environment:
 
 
 def short_revision(revision: str) -> str:
-    return _output("git", "rev-parse", "--short", f"{revision}^{{commit}}")
+    try:
+        return _output("git", "rev-parse", "--short", f"{revision}^{{commit}}")
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Unavailable(f"git knows no commit {revision!r}") from error
 
 
 def node_environment() -> Environment:

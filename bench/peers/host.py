@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sqlite3
 import statistics
 import tempfile
 import time
@@ -66,7 +65,7 @@ def foreign_share(before: Cpu, after: Cpu, seconds: float) -> float:
 
 
 def describe_machine(folder: Path) -> str:
-    """Cores, memory, system, Python, SQLite, and how long the disk takes for a commit."""
+    """Cores, memory, system, Python, and how long the disk takes for a commit."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
     try:
         system = platform.freedesktop_os_release()["PRETTY_NAME"]
@@ -74,7 +73,7 @@ def describe_machine(folder: Path) -> str:
         system = platform.system()
     return (
         f"{os.cpu_count()} cores, {memory:.0f} GiB, {system}, Python {platform.python_version()},"
-        f" SQLite {sqlite3.sqlite_version}, `fdatasync` {sync_ms(folder):.2f} ms"
+        f" `fdatasync` {sync_ms(folder):.2f} ms"
     )
 
 
