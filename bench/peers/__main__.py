@@ -31,7 +31,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.peers.contender import Contender, Failed
-from bench.peers.deep import depth_rows, measure_depth
+from bench.peers.deep import ALONE, depth_rows, measure_depth
 from bench.peers.environments import BUILD, Unavailable, short_revision
 from bench.peers.goals import FIGURES, GOALS
 from bench.peers.held import held_rows, measure_held
@@ -99,7 +99,7 @@ def deep(given: argparse.Namespace) -> None:
 
 
 def _alone(chosen: Sequence[Entry]) -> list[Entry]:
-    return [Entry("alone", one.database, one.install) for one in chosen]
+    return [Entry(ALONE, one.database, one.install) for one in chosen]
 
 
 def held(given: argparse.Namespace) -> None:
@@ -129,7 +129,7 @@ def running(
             if any(one.database == SQLITE for one in chosen):
                 versions["SQLite"] = sqlite3.sqlite_version
             for entry, contender in contenders.items():
-                if entry.name not in (EARLIER, OBSERVED, "alone"):
+                if entry.name not in (EARLIER, OBSERVED, ALONE):
                     versions[entry.name] = str(contender.describe()["version"])
             yield contenders, facts_of_run(Path(name), versions, given)
     finally:

@@ -181,10 +181,13 @@ class Contender:
         # Until they ended, the workers executed some more.
         self.filled -= run.executed
         handled = jobs if to_empty else readings.handled
+        worker = (cpu_after.workers - cpu.workers) / handled * 1e6
+        server = (cpu_after.server - cpu.server) / handled * 1e6
         return {
             "rate": handled / (ended - readings.first),
-            "cpu_worker": (cpu_after.workers - cpu.workers) / handled * 1e6,
-            "cpu_server": (cpu_after.server - cpu.server) / handled * 1e6,
+            "cpu": worker + server,
+            "cpu_worker": worker,
+            "cpu_server": server,
             "wal": wal / handled,
             "disk": size / handled,
             "foreign": foreign_share(cpu, cpu_after, passed),

@@ -14,6 +14,7 @@ from bench.peers.report import Record, Row
 
 # Workers that drain the many rows between the two parts.
 DRAINERS = 2
+ALONE = "alone"
 
 
 def measure_depth(
@@ -26,14 +27,14 @@ def measure_depth(
         deep.fill(max(0, rows - deep.filled))
         measured = deep.drain(1, jobs, to_empty=False)
         yield Record(database, "queued", HOLDFAST, number, measured)
-        yield Record(database, "queued", "alone", number, _alone(empty, jobs, to_empty=False))
+        yield Record(database, "queued", ALONE, number, _alone(empty, jobs, to_empty=False))
     if deep.filled:
         deep.drain(DRAINERS, deep.filled)
     for number in range(rounds):
         deep.fill(jobs)
         measured = deep.drain(1, jobs)
         yield Record(database, "finished", HOLDFAST, number, measured)
-        yield Record(database, "finished", "alone", number, _alone(empty, jobs, to_empty=True))
+        yield Record(database, "finished", ALONE, number, _alone(empty, jobs, to_empty=True))
 
 
 def _alone(empty: Contender, jobs: int, *, to_empty: bool) -> dict[str, float]:
@@ -43,14 +44,15 @@ def _alone(empty: Contender, jobs: int, *, to_empty: bool) -> dict[str, float]:
 
 
 def depth_rows(records: list[Record], database: str, rows: int) -> list[Row]:
+    """The drain beside *rows* others relative to one alone, by time and by processor time."""
     found = []
     for measure, required in (("queued", 0.9), ("finished", 0.95)):
         own = [one for one in records if (one.database, one.measure) == (database, measure)]
-        rates = {(one.contender, one.number): one.values["rate"] for one in own}
-        ratios = [
-            rate / rates["alone", number]
-            for (contender, number), rate in rates.items()
-            if contender == HOLDFAST and ("alone", number) in rates
-        ]
-        found.append(Row(f"{database}, {rows:,} {measure}, to without", ratios, required))
+        beside = {one.number: one.values for one in own if one.contender == HOLDFAST}
+        alone = {one.number: one.values for one in own if one.contender == ALONE}
+        pairs = [(beside[number], alone[number]) for number in beside if number in alone]
+        rates = [here["rate"] / there["rate"] for here, there in pairs]
+        spent = [here["cpu"] / there["cpu"] for here, there in pairs]
+        found.append(Row(f"{database}, {rows:,} {measure}, to without", rates, required))
+        found.append(Row("… by processor time", spent))
     return found

@@ -66,6 +66,11 @@ ON_POSTGRES = (
         stretch=1.0,
     ),
     Goal(POSTGRES, "drain, 1 process, to Procrastinate", "drain_1", "rate", PROCRASTINATE),
+    Goal(POSTGRES, "processor time of a drained job, to PgQueuer", "drain_1", "cpu", PGQUEUER),
+    Goal(
+        POSTGRES, "processor time of a drained job, to Graphile Worker", "drain_1", "cpu",
+        GRAPHILE,
+    ),
     Goal(
         POSTGRES, "drain, 2 processes, to one process", "drain_2", "rate",
         other_measure="drain_1", required=1.5,
@@ -105,9 +110,11 @@ ON_POSTGRES = (
         POSTGRES, "drain with metrics and traces, to without", "drain_1", "rate",
         required=0.85, subject=OBSERVED,
     ),
+    Goal(POSTGRES, "processor time with both, to without", "drain_1", "cpu", subject=OBSERVED),
 )  # fmt: skip
 ON_SQLITE = (
     Goal(SQLITE, "drain, 1 process, to Huey", "drain_1", "rate", HUEY, required=6.0, stretch=10.0),
+    Goal(SQLITE, "processor time of a drained job, to Huey", "drain_1", "cpu", HUEY),
     Goal(SQLITE, "drain, 1 process, to before", "drain_1", "rate", EARLIER),
     Goal(SQLITE, "bulk enqueue, to before", "bulk", "rate", EARLIER, required=1.5),
     Goal(SQLITE, "bulk enqueue, to Huey's single", "bulk", "rate", HUEY),
@@ -120,6 +127,7 @@ ON_SQLITE = (
         SQLITE, "drain with metrics and traces, to without", "drain_1", "rate",
         required=0.85, subject=OBSERVED,
     ),
+    Goal(SQLITE, "processor time with both, to without", "drain_1", "cpu", subject=OBSERVED),
 )  # fmt: skip
 GOALS = {POSTGRES: ON_POSTGRES, SQLITE: ON_SQLITE}
 # Rows of the table of medians: text, measure, value, digits.
