@@ -120,6 +120,8 @@ def _oclock() -> str:
 def _before() -> dict[str, re.Pattern[str]]:
     """After ten, um zehn, a las diez."""
     return {
-        language: re.compile(rf"(?<!\w)(?:{pattern(said)})\s*$|\d\s*{_RANGE}\s*$")
+        language: re.compile(
+            rf"(?<!\w)(?:{pattern(said)})\s+(?:\w+\s*{_RANGE}\s+)?$|\d\s*{_RANGE}\s*$"
+        )
         for language, said in tables()["hours"]["before"].items()
     }

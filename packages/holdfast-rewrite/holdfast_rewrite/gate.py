@@ -19,7 +19,7 @@ from holdfast_rewrite.enums import LONGEST_REWRITE, Code, Lane, Mark, PowerMode,
 from holdfast_rewrite.foreign_content import contacts_in, links_in, markup_in
 from holdfast_rewrite.language import BadLocale, normalize
 from holdfast_rewrite.lexicon import Lexicon, everywhere
-from holdfast_rewrite.likeness import is_copied, is_identical, is_unrelated
+from holdfast_rewrite.likeness import is_copied, is_identical, is_surely_copied, is_unrelated
 from holdfast_rewrite.new_facts import invented
 from holdfast_rewrite.second_look import loaded_words
 from holdfast_rewrite.sentence_language import fillers_of, frequencies, is_in_language
@@ -231,6 +231,7 @@ def _foul(rewrite: str, language: str) -> Iterator[Finding]:
         *everywhere().check(rewrite).codes,
         *everywhere().check(_turned_round(rewrite, language)).codes,
         *(lexicon.check(rewrite).codes if lexicon else ()),
+        *_in_two_parts(rewrite, language, lexicon),
     }
     for code in (Code.VULGARITY, Code.SLUR, Code.PERSONAL_ATTACK, Code.PREFERENCE_DISCLOSURE):
         if code in codes:
@@ -245,6 +246,26 @@ def _turned_round(rewrite: str, language: str) -> str:
     known = frequencies().get(language, {})
     strange = (word for word in _ANY_WORD.findall(rewrite.lower()) if word not in known)
     return ". ".join(word[::-1] for word in strange)
+
+
+_TWO_WORDS = re.compile(r"(?<![^\W_])(?=([^\W\d_]{2,})[ .,_-]{1,2}([^\W\d_]{2,})(?![^\W_]))")
+# Words that are less frequent, or none.
+_COMMON = 4.0
+_LEAST_JOINED = 5
+
+
+def _in_two_parts(rewrite: str, language: str, lexicon: Lexicon | None) -> set[Code]:
+    """Look at neighbouring words in one, if one of them is no common word: "ver dammt"."""
+    known = frequencies().get(language, {})
+    joined = [
+        first + second
+        for first, second in _TWO_WORDS.findall(rewrite.lower())
+        if min(known.get(first, 0.0), known.get(second, 0.0)) < _COMMON
+        and len(first + second) >= _LEAST_JOINED
+    ]
+    text = ". ".join(joined)
+    found = {*everywhere().check(text).codes, *(lexicon.check(text).codes if lexicon else ())}
+    return found & {Code.VULGARITY, Code.SLUR}
 
 
 def _loaded(original: str, rewrite: str, source: str, target: str) -> Iterator[Finding]:
@@ -277,7 +298,8 @@ def _likeness(original: str, rewrite: str, language: str, strength: Strength) ->
         if _is_sharp(original, language) or strength is Strength.FULL_REFRAME:
             # A request in a question may be calm although its classification was unsure.
             is_calm = "?" in original and not _is_sharp(original, language)
-            yield Finding(GateCode.COPIED, Severity.WARN if is_calm else Severity.REFUSE)
+            is_sure = is_surely_copied(original, rewrite) and not is_calm
+            yield Finding(GateCode.COPIED, Severity.REFUSE if is_sure else Severity.WARN)
         elif is_identical(original, rewrite):
             yield Finding(GateCode.COPIED, Severity.WARN)
     elif is_unrelated(original, rewrite, fillers_of(language)) and not _is_foul(original, language):

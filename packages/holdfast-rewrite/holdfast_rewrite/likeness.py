@@ -12,9 +12,14 @@ from difflib import SequenceMatcher
 from holdfast_rewrite.normalize_text import normalize_text, plain
 
 _WORD = re.compile(r"[^\W_]+")
-# Of the words of a rewrite, the share that is taken over in order. Measured on 368 good rewrites of
-# sharp messages: at most 0.70; on 8 copies with small changes: at least 0.82.
+# Of the words of a rewrite, the share that is taken over in order. Measured on 508 good rewrites of
+# sharp messages: two of them above 0.80, because most of a long message is calm; on 11 copies with
+# small changes: at least 0.82.
 _COPIED = 0.80
+_SURELY_COPIED = 0.90
+# The likeness of the letters. It also finds a copy with corrected spelling. Measured on the same
+# rewrites: at most 0.80; on 8 copies of a whole message: at least 0.85.
+_SPELLED_ALIKE = 0.84
 _IDENTICAL = 0.97
 # Two messages of one home often share a time of day.
 _TIMES = frozenset(
@@ -31,6 +36,7 @@ _FEWEST_WORDS = 4
 _FEWEST_TO_COMPARE = 3
 # The comparison takes quadratic time.
 _MOST_WORDS = 250
+_MOST_LETTERS = 800
 _PART = 4
 
 
@@ -44,7 +50,13 @@ def is_copied(original: str, rewrite: str) -> bool:
     given, said = words_of(original), words_of(rewrite)
     if len(said) < _FEWEST_WORDS:
         return given == said
-    return _taken(given, said) >= _COPIED
+    return _taken(given, said) >= _COPIED or _is_spelled_alike(given, said)
+
+
+def is_surely_copied(original: str, rewrite: str) -> bool:
+    """Return whether a rewrite adds next to nothing to what it takes over."""
+    given, said = words_of(original), words_of(rewrite)
+    return _taken(given, said) >= _SURELY_COPIED or _is_spelled_alike(given, said)
 
 
 def is_identical(original: str, rewrite: str) -> bool:
@@ -62,6 +74,18 @@ def is_unrelated(original: str, rewrite: str, fillers: Collection[str]) -> bool:
     if min(len(given), len(said)) < _FEWEST_TO_COMPARE:
         return False
     return _parts(given).isdisjoint(_parts(said))
+
+
+def _is_spelled_alike(given: list[str], said: list[str]) -> bool:
+    """Compare the letters of two texts of similar length."""
+    first, second = "".join(given)[:_MOST_LETTERS], "".join(said)[:_MOST_LETTERS]
+    matcher = SequenceMatcher(None, first, second, autojunk=False)
+    # The quick bounds exclude nearly all pairs.
+    return (
+        matcher.real_quick_ratio() >= _SPELLED_ALIKE
+        and matcher.quick_ratio() >= _SPELLED_ALIKE
+        and matcher.ratio() >= _SPELLED_ALIKE
+    )
 
 
 def _taken(given: list[str], said: list[str]) -> float:

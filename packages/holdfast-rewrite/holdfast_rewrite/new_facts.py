@@ -18,8 +18,9 @@ from importlib.resources import files
 from typing import Any
 
 from holdfast_rewrite.clock_times import NO_HOUR, Hours, around, hours_of, is_on_the_clock
+from holdfast_rewrite.currencies import has_new_currency
 from holdfast_rewrite.normalize_text import normalize_text, plain
-from holdfast_rewrite.numerals import in_digits, in_parts, numerals, tables
+from holdfast_rewrite.numerals import Number, in_digits, in_parts, numerals, tables
 from holdfast_rewrite.pattern import one_of, pattern, words
 from holdfast_rewrite.spelling import with_spelling
 from holdfast_rewrite.time_phrases import TimePhrase, times_in, without_times
@@ -64,9 +65,17 @@ _MONTHS = (
 )  # fmt: skip
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DATE = re.compile(r"(?<![\d.,:/])(\d{1,2})[./-](\d{1,2})(?![\d:])")
+# 14/09, 30.9. and 2025-09-30 are no times.
+_SURE_DATE = re.compile(
+    r"(?<![\d.,:/])(?:\d{1,2}/\d{1,2}(?:/\d{2,4})?|\d{1,2}\.(?:0?[1-9]|1[0-2])\.(?:\d{2,4})?"
+    r"|\d{4}-\d\d-\d\d)(?![\d:/])"
+)
 # Its second half is a word for noon.
 _AFTERNOON = re.compile(r"apres[\s-]+midi")
 _MOST_WEEKS = 4
+_LARGER_UNITS = (7, 12, 24, 60)
+_MOST_UNITS = 6
+_QUARTER = "quarter*|viertel*|cuartos|quarts|quarti|quartos|kwartier*|kwadrans*"
 
 _CAPITAL = re.compile(r"(?<![\w'’.@#/-])([^\W\d_])([^\W\d_]+)(?:['’]s)?")
 _CLAUSE_END = re.compile(r"[.!?…\n]")
@@ -95,7 +104,7 @@ def invented(
     found = {
         *_concepts(said, given, locale, read_in),
         *_numbers(said, given, locale, read_in),
-        *_currencies(said, given, locale),
+        *((Invented.CURRENCY,) if has_new_currency(said.bare, given.bare, locale) else ()),
         *_names(said, given, locale),
         *_forms(said, given),
     }
@@ -123,9 +132,11 @@ def _concepts(
     if pattern is None:
         return
     names = {found.lastgroup for found in pattern.finditer(_AFTERNOON.sub(" ", said.bare))} - {None}
-    months = _months_in_digits(given.bare)
+    months = _months_in_digits(given.bare) | _months_of_holidays(given.bare)
     for group in names:
         concept = _table().names[str(group)]
+        if concept in _holidays_of(given.bare, read_in):
+            continue
         if _table().anywhere[concept].search(given.bare) or concept in months:
             continue
         short = (_abbreviated(language).get(concept) for language in read_in)
@@ -171,6 +182,35 @@ def _months_in_digits(text: str) -> set[str]:
     return {f"month.{_MONTHS[number - 1]}" for number in found if 1 <= number <= len(_MONTHS)}
 
 
+def _days_of_holidays(text: str) -> set[tuple[int, int]]:
+    """Return day and month of the holidays in a text."""
+    return {
+        day
+        for concept, days in _table().dates.items()
+        if _table().anywhere[concept].search(text)
+        for day in days
+    }
+
+
+def _months_of_holidays(text: str) -> set[str]:
+    return {f"month.{_MONTHS[month - 1]}" for _, month in _days_of_holidays(text)}
+
+
+def _holidays_of(text: str, read_in: Collection[str]) -> set[str]:
+    """Return the holidays whose date a text contains: 24 December, 1.5."""
+    numbers = {number.value for number in (*in_digits(text), *in_parts(text))}
+    for language in _languages(read_in):
+        numbers |= {number.value for number in numerals()[language].possible(text)}
+    months = _month_numbers(text, read_in)
+    dates = {(int(one[1]), int(one[2])) for one in _DATE.finditer(text)}
+    dates |= {(month, day) for day, month in dates}
+    return {
+        concept
+        for concept, days in _table().dates.items()
+        if any(day in dates or (day[0] in numbers and day[1] in months) for day in days)
+    }
+
+
 def _month_numbers(text: str, read_in: Collection[str]) -> set[int]:
     """Return the numbers of the months that a text names."""
     return {
@@ -200,17 +240,27 @@ def _numbers(
                 continue
             yield Invented.TIME
         text = without_times(text, [time])
+    for found in _quarters().finditer(text):
+        if _QUARTERS[found["n"]] in held.numbers:
+            text = text.replace(found[0], " ")
     # One and a half is also 1.5.
     text = _FRACTION.sub("", text) if _part().search(given.bare) else text
     found = (*in_digits(text), *(language.claimed(text) if language else ()))
     # Zero minutes are no information.
     claimed = [number for number in found if number.value]
+    dated = _dated(text)
     for number in claimed:
-        hours = hours_of(number) if is_on_the_clock(number, locale) else NO_HOUR
+        is_hour = number.value not in dated and is_on_the_clock(number, locale)
+        hours = hours_of(number) if is_hour else NO_HOUR
         if held.says_otherwise(hours):
             yield Invented.TIME
-        elif number.value not in held.numbers and not held.has_hour(hours):
+        elif not held.has_hour(hours) and not held.may_count(number, is_hour=bool(hours)):
             yield Invented.NUMBER
+
+
+def _dated(text: str) -> set[int]:
+    """Return the numbers of dates in digits."""
+    return {number.value for one in _SURE_DATE.findall(text) for number in in_parts(one)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +269,10 @@ class _Held:
 
     numbers: frozenset[int]
     clock: tuple[Hours, ...]
+    # Numbers of the text itself, outside of dates and without conversions.
+    plain: frozenset[int] = frozenset()
+    # The hours after noon that are certainly times.
+    afternoon: frozenset[int] = frozenset()
     # Whether it has a half or a quarter that is not part of a known time.
     has_parts: bool = False
 
@@ -228,12 +282,16 @@ class _Held:
         for language in _languages(read_in):
             found += numerals()[language].possible(text)
         numbers = {number.value for number in found}
-        clock = {hours_of(number) for number in found} - {NO_HOUR}
+        dated = _dated(text)
+        said = numbers - (dated - {number.value for number in in_parts(_SURE_DATE.sub(" ", text))})
+        clock = {hours_of(number) for number in found if number.value in said} - {NO_HOUR}
         for concept, values in _IN_NUMBERS.items():
             if _table().anywhere[concept].search(text):
                 numbers |= values
                 clock |= {_ON_THE_CLOCK[concept]} if concept in _ON_THE_CLOCK else set()
         numbers |= _month_numbers(text, read_in)
+        numbers |= {part for day in _days_of_holidays(text) for part in day}
+        numbers |= _converted(numbers)
         if _week().search(text):
             weeks = {1} | {number for number in numbers if number <= _MOST_WEEKS}
             numbers |= {7 * number for number in weeks} | ({15} if 2 in weeks else set())
@@ -243,13 +301,30 @@ class _Held:
             near = {number for number in numbers if number <= _LAST_HOUR}
             numbers |= _PARTS | {number + step for number in near for step in (-1, 1)}
             clock = {around(hours) for hours in clock}
-        return cls(frozenset(numbers), tuple(clock), has_parts)
+        afternoon = {
+            number.value
+            for number in found
+            if number.value > _LAST_HOUR // 2
+            and any(is_on_the_clock(number, language) for language in read_in)
+        }
+        sets = map(frozenset, (said, afternoon))
+        return cls(frozenset(numbers), tuple(clock), *sets, has_parts)
 
     def has(self, concept: str) -> bool:
         """Return whether the original has the number of a word, as a time if the word is one."""
         if concept in _ON_THE_CLOCK:
             return self.has_hour(_ON_THE_CLOCK[concept])
         return bool(_IN_NUMBERS[concept] & self.numbers)
+
+    def may_count(self, number: Number, *, is_hour: bool) -> bool:
+        """Return whether a number is that of the original, apart from the hours."""
+        if is_hour:
+            return number.value in self.plain
+        # "Two" may be 14:00, even where its sentence does not mark it as a time.
+        afternoon = number.value + _LAST_HOUR // 2
+        return number.value in self.numbers or (
+            afternoon in self.afternoon and not number.is_counted
+        )
 
     def has_hour(self, hours: Hours) -> bool:
         """Return whether one of the hours may be meant."""
@@ -259,6 +334,16 @@ class _Held:
         """Return whether the hour occurs only in the other half of the day."""
         other = frozenset((hour + 12) % 24 for hour in hours)
         return self.has_hour(other) and not self.has_hour(hours)
+
+
+def _converted(numbers: Collection[int]) -> set[int]:
+    """Return numbers of lengths in a larger unit: 14 days, 48 hours, 120 minutes, 24 months."""
+    return {
+        number // unit
+        for unit in _LARGER_UNITS
+        for number in numbers
+        if number and number % unit == 0 and number // unit <= _MOST_UNITS
+    }
 
 
 def _languages(read_in: Collection[str]) -> list[str]:
@@ -274,52 +359,19 @@ def _part() -> re.Pattern[str]:
     return one_of([pattern(tables()["parts"]["any"])])
 
 
+# Quarters of an hour, in minutes.
+_QUARTERS = dict.fromkeys(("3", "three", "drei", "tres", "trois", "tre", "drie", "trzy"), 45)
+
+
+@cache
+def _quarters() -> re.Pattern[str]:
+    """Match three quarters of an hour, also "three-quarter" and "dreiviertel"."""
+    return re.compile(rf"(?<!\w)(?P<n>{'|'.join(_QUARTERS)})[\s-]?(?:{pattern(_QUARTER)})(?!\w)")
+
+
 @cache
 def _week() -> re.Pattern[str]:
     return one_of([pattern(tables()["lengths"]["week"])])
-
-
-# -- currencies
-
-# By word or sign. Units of weight with the same name count only after a number.
-_CURRENCIES = {
-    "euro": re.compile(r"€|(?<![a-z])eur(?:o|os)?(?![a-z])"),
-    "dollar": re.compile(r"(?<!r)\$|(?<!\w)(?:usd|bucks?|dollar\w*|dolar\w*)(?!\w)"),
-    "pound": re.compile(
-        r"£|(?<!\w)(?:gbp|quid|sterlin\w*|(?:livres?|libras?) (?:sterling|esterlinas?))(?!\w)"
-        r"|\d\s?(?:pounds?|pfund|libras?|pond|funt\w*|livres)(?!\w)"
-    ),
-    "franc": re.compile(
-        r"(?<![a-z])chf(?![a-z])|(?<!\w)(?:franken|francs?|franchi|francos)(?!\w)|\d\s?frank\w*"
-    ),
-    "zloty": re.compile(
-        r"(?<![a-z])(?:zl|pln)(?![a-z])|(?<!\w)zlot(?:y|e|ych|ow\w*|ego|emu|ym)(?!\w)"
-    ),
-    "real": re.compile(r"r\$|(?<!\w)(?:brl|reais)(?!\w)"),
-}
-
-
-# What a sum without a currency means in a language that most of its speakers share one in.
-_UNSAID = {"de": "euro", "es": "euro", "fr": "euro", "it": "euro", "nl": "euro", "pl": "zloty"}
-# A colloquial word for money stands for any currency.
-_MONEY = re.compile(
-    r"(?<!\w)(?:fiver|tenner|grand|cash|money|geld|kohle|tacken|mause|flocken|steine|ocken"
-    r"|kroten|piepen|pavos?|pasta|duros?|lucas?|plata|balles?|boules?|thunes?|fric|sous|sacchi|soldi"
-    r"|grana|pila|conto|contos|paus?|mango|grana|dinheiro|dinero|argent|piek|ballen|doekoe|poen|stow\w*"
-    r"|kas[ayeo]|dych\w*|hajs\w*|pieniadz\w*|peso|pesos)(?!\w)"
-)
-
-
-def _currencies(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
-    """Find a currency other than the original's, or than the usual one if it names none."""
-    had = {name for name, currency in _CURRENCIES.items() if currency.search(given.bare)}
-    has = {name for name, currency in _CURRENCIES.items() if currency.search(said.bare)}
-    if not had and (locale not in numerals() or _MONEY.search(given.bare)):
-        had = {_UNSAID[locale]} if locale in _UNSAID else has
-    if not had and locale in _UNSAID:
-        had = {_UNSAID[locale]}
-    if has - had:
-        yield Invented.CURRENCY
 
 
 # -- names
@@ -329,11 +381,22 @@ def _names(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
     # Names from another script are transliterated and cannot be compared.
     if locale not in _table().capitals or not _LATIN.search(given.bare):
         return
-    known = set(_TOKEN.findall(given.bare))
+    known = set(_TOKEN.findall(given.bare)) | _words_of_holidays(said.bare, locale)
     text = _PLACEHOLDER.sub(" ", said.raw)
     for name in (*_capitals(text, locale), *_given_names(text, locale)):
         if not any(_is_one_name(name, word) for word in known):
             yield Invented.NAME
+
+
+def _words_of_holidays(text: str, locale: str) -> set[str]:
+    """Return the words of days and holidays in a text; `_concepts` looks at them."""
+    found = _table().concepts[locale].finditer(text)
+    return {
+        word
+        for one in found
+        if _table().names[str(one.lastgroup)].startswith("holiday.")
+        for word in _TOKEN.findall(one[0])
+    }
 
 
 def _capitals(text: str, locale: str) -> Iterator[str]:
@@ -408,6 +471,8 @@ class _Table:
     concepts: Mapping[str, re.Pattern[str]]
     names: Mapping[str, str]
     anywhere: Mapping[str, re.Pattern[str]]
+    # Day and month of holidays.
+    dates: Mapping[str, tuple[tuple[int, int], ...]]
     capitals: Mapping[str, frozenset[str]]
     greetings: frozenset[str]
 
@@ -416,6 +481,11 @@ class _Table:
 def _document() -> dict[str, Any]:
     text = (files("holdfast_rewrite") / "new_facts.toml").read_text("utf-8")
     return tomllib.loads(text)
+
+
+def _day_of(said: str) -> tuple[int, int]:
+    day, _, month = said.partition(".")
+    return int(day), int(month)
 
 
 @cache
@@ -439,6 +509,10 @@ def _table() -> _Table:
         anywhere={
             concept: one_of(map(pattern, patterns.values()))
             for concept, patterns in concepts.items()
+        },
+        dates={
+            f"holiday.{name}": tuple(_day_of(day) for day in days)
+            for name, days in document["dates"].items()
         },
         capitals={name: frozenset(words(document["capitals"][name])) for name in languages},
         greetings=frozenset(words(document["capitals"]["greetings"])),

@@ -20,6 +20,8 @@ from holdfast_rewrite.normalize_text import plain
 _SENTENCE = re.compile(r"[^.!?…\n]+")
 # Addresses and disguised words are for other checks.
 _NOISE = re.compile(r"\S*(?:@|\w[.(\[*$]\w|://)\S*")
+# Galician and Asturian use them too, but none of the target languages does.
+_SPANISH_SIGN = re.compile("[¿¡]")
 # Parts of contractions such as I've and l'eau are no words of another language, nor are letters.
 _WORD = re.compile(r"(?<![\w'’])[^\W\d_]{2,}(?![\w'’])")  # noqa: RUF001
 _INSIDE = re.compile(r"(?<=[^\W_][ ,])\s*([^\W\d_]+)")
@@ -35,7 +37,10 @@ _MOST, _LEAST = 2.2, -2.5
 # are below both, and the detector finds those.
 _AHEAD_IN_RUN = 2.8
 _AHEAD_IN_SENTENCE = 1.8
+_AHEAD_AND_HEARD = 0.9
 _SAME = 0.3
+# "Je ne" is French although "je" and "ne" are more frequent in Croatian.
+_EVERYDAY = 6.3
 # Letters beside a to z. A word with another one is not in the language, unless it is a name.
 _LETTERS = {
     "de": "äöüßéèàêç",
@@ -64,7 +69,12 @@ def is_in_language(
             return False
     quoted = _quoted(original, is_translated=source != target)
     sentences = _SENTENCE.findall(_NOISE.sub(" ", text))
-    if any(_is_foreign(sentence, target, quoted) for sentence in sentences):
+    for sentence in sentences:
+        heard = detector.detect(sentence)
+        is_other = heard.confidence is not Level.LOW and is_told_apart(heard.language, target)
+        if _is_foreign(sentence, target, quoted, heard.language if is_other else None):
+            return False
+    if target != "es" and _SPANISH_SIGN.search(text) and not _SPANISH_SIGN.search(original):
         return False
     whole = detector.detect(text)
     if whole.confidence is not Level.LOW:
@@ -101,8 +111,13 @@ def _quoted(original: str, *, is_translated: bool) -> frozenset[str]:
     return frozenset(word.lower() for word in _INSIDE.findall(seen) if word[0].isupper())
 
 
-def _is_foreign(sentence: str, target: str, quoted: Collection[str]) -> bool:
-    """Return whether the words of a sentence are far more frequent in another language."""
+def _is_foreign(
+    sentence: str, target: str, quoted: Collection[str], heard: str | None = None
+) -> bool:
+    """Return whether the words of a sentence are far more frequent in another language.
+
+    *heard* is the language in which the detector hears the sentence, if it is another one.
+    """
     own = frequencies().get(target)
     if own is None:
         return False
@@ -121,14 +136,21 @@ def _is_foreign(sentence: str, target: str, quoted: Collection[str]) -> bool:
         if not is_told_apart(language, target):
             continue
         ahead = [
-            odd if odd is not None else max(others.get(word, _RARE), _RARE) - mine
+            odd if odd is not None else _lead(max(others.get(word, _RARE), _RARE), mine)
             for word, mine, odd in zip(words, held, strange, strict=True)
         ]
         if _best_run(ahead) >= _AHEAD_IN_RUN:
             return True
+        if language == heard and sum(ahead) >= _AHEAD_AND_HEARD:
+            return True
         if ahead and min(ahead) >= -_SAME and sum(ahead) >= _AHEAD_IN_SENTENCE:
             return True
     return False
+
+
+def _lead(other: float, own: float) -> float:
+    """Return what a word says for another language; an everyday word of its own says little."""
+    return min(other - own, _SAME) if own >= _EVERYDAY else other - own
 
 
 def _is_strange(word: str, target: str, own: Mapping[str, float], *, is_first: bool) -> bool:
