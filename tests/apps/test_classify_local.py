@@ -133,7 +133,20 @@ def test_what_fits_nowhere_is_other_and_says_that_it_is_not_sure() -> None:
 
     assert result.topics == (Topic.OTHER,)
     assert result.confidence.topic_confidence is Level.LOW
-    assert result.rewrite_strength is Strength.FULL_REFRAME
+    # The topic says nothing about the tone.
+    assert result.rewrite_strength is Strength.LIGHT_TOUCH
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "who ate my yoghurt?? it had a label",
+        "Again. Hair everywhere. Third time.",
+        "Schon wieder. Alles nass. Zum dritten Mal.",
+    ],
+)
+def test_a_sigh_in_short_sentences_or_question_marks_is_not_calm(text: str) -> None:
+    assert classify(text).rewrite_strength is Strength.FULL_REFRAME
 
 
 def test_known_other_matters_are_other_for_sure() -> None:

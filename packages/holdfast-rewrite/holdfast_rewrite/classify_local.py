@@ -6,6 +6,7 @@ has no rules, the confidence is low and the message gets a full reframe.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from holdfast_rewrite.classify import Message
@@ -33,6 +34,8 @@ _SAMPLE = "Could you please turn the music down?"
 MOST_TOPICS = 2
 # Longer statements without a polite word are mostly complaints.
 _FEW_LETTERS = 76
+_SENTENCE_END = re.compile(r"[.!…]+\s+|[.!…]+$")
+_MANY_SENTENCES, _FEW_WORDS = 3, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class LocalClassifier:
         if not is_sure:
             # The rules of a guessed language may produce false matches.
             topic_level = intent_level = Level.LOW
-        is_clear = Level.LOW not in (topic_level, intent_level)
+        is_clear = is_sure and intent_level is not Level.LOW
         return ClassifierResult(
             classifier_version=CLASSIFIER_VERSION,
             detected_language=heard.language,
@@ -170,7 +173,11 @@ def _tone(text: str, locale: str, reading: Reading) -> _Tone:
     is_foul = _is_foul(text, locale)
     is_intense = loud or is_foul or bool(reading.section("tone.intense").hits)
     is_sharp = (
-        loud or is_foul or is_pointed(text, locale) or bool(reading.section("tone.sharp").hits)
+        loud
+        or is_foul
+        or "??" in text
+        or is_pointed(text, locale)
+        or bool(reading.section("tone.sharp").hits)
     )
     is_calm = not (is_sharp or is_intense) and _seems_calm(text, locale, reading)
     return _Tone(is_sharp, is_intense, is_calm)
@@ -180,6 +187,10 @@ def _seems_calm(text: str, locale: str, reading: Reading) -> bool:
     """Return whether a message is polite, asks, or states a need or a concern in a few words."""
     if "?" in text or is_polite(text, locale):
         return True
+    # "Dishes. Again. Third day running." is a sigh.
+    sentences = [part.split() for part in _SENTENCE_END.split(text) if part.strip()]
+    if len(sentences) >= _MANY_SENTENCES and max(map(len, sentences)) <= _FEW_WORDS:
+        return False
     states = reading.section("intent.boundary").hits or reading.section("intent.concern").hits
     return len(text) <= _FEW_LETTERS and bool(states)
 

@@ -11,8 +11,10 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
 
-from holdfast_rewrite.normalize_text import normalize_text
+from holdfast_rewrite.normalize_text import normalize_text, plain
+from holdfast_rewrite.numerals import numerals
 
 # -- links
 
@@ -22,6 +24,8 @@ _TLD = r"com|net|org|info|biz|app|dev|io|eu|co|me|tv|uk|us|ie|de|at|ch|fr|be|lu|
 _DOMAIN = re.compile(
     r"(?<![\w@.-])((?:[^\W_](?:[^\W_]|-){1,62}\.)+)([^\W\d_]{2,24}|xn--[a-z0-9-]{2,59})(?![\w-])"
 )
+# "Küche.Es ist" is the end of a sentence without a space, whatever its first word.
+_WRITTEN_LARGE = frozenset({"Com", "Net", "Org"})
 _SHORT = re.compile(r"(?<!\w)(?:t|x|g)\.(?:me|co|com|page)\b")
 _URL = re.compile(
     r"h(?:tt|xx)ps?\s?:\s?/?/?\S+|(?<![\w@.-])(?:[a-z0-9-]{2,63}\.){1,4}[a-z]{2,12}/\S+|(?<!\w)www\s?\.\s?\S+|(?<!\w)ftp://\S+"
@@ -31,6 +35,8 @@ _DOT = r"(?:dot|punkt|punto|point|ponto|punt|kropka)"
 _SPELLED = re.compile(
     rf"(?<![a-z0-9-])[a-z0-9-]{{2,63}}\s{{0,2}}[\[({{]\s*(?:\.|{_DOT})\s*[\])}}]\s*(?:{_TLD})(?!\w)"
     rf"|(?<![a-z0-9-])[a-z0-9-]{{2,63}}\s+{_DOT}\s+(?:com|net|org|de|fr|it|es|nl|pl|pt|eu|io|br|uk)(?!\w)"
+    # "rules . com", "w w w . rules"
+    r"|(?<![\w.])[a-z0-9-]{2,63}\s\.\s?(?:com|net|org)(?!\w)|(?<!\w)w\s?w\s?w\s?\.\s?\w+"
 )
 
 # -- contact data
@@ -39,7 +45,15 @@ _AT = r"(?:@|\s*[\[({]\s*(?:at|arroba|ät|a|chiocciola|arobase|małpa|malpa)\s*[
 _EMAIL = re.compile(
     rf"(?<![\w.+-])[\w.+-]{{1,64}}{_AT}[^\s@.,;]{{1,63}}(?:\.|\s?{_DOT}\s?)[a-z]{{2,}}"
 )
-_HANDLE = re.compile(r"(?<![\w@.])@[a-z0-9_][\w.-]{2,}")
+_HANDLE = re.compile(
+    r"(?<![\w@.])@[a-z0-9_][\w.-]{2,}"
+    # "arroba rafa", "mon insta c'est sam.k93"
+    r"|(?<!\w)(?:arroba|arobase|apenstaart\w*|klammeraffe)\s+[a-z]\w+"
+    r"|(?<!\w)(?:insta(?:gram)?|ig|snap(?:chat)?|discord|telegram|tiktok|skype|venmo|revolut|twitter)"
+    r"\s?(?:is|ist|es|est|c'est|e|to|:|=|-|handle)+\s+(?=\w*[\d._#])[a-z][\w.#]*[\w#]"
+    # "l u c a @ gmail . com"
+    r"|\w\s?@\s?[a-z0-9-]+\s?\.\s?[a-z]{2,}(?!\w)"
+)
 _IBAN = re.compile(r"(?<!\w)[a-z]{2}\d{2}(?:[ -]?[a-z0-9]{4}){2,7}(?:[ -]?[a-z0-9]{1,4})?(?!\w)")
 _DIGITS = re.compile(r"(?<![\w.,:])\+?\(?\d(?:[\s().\-/\u2010-\u2015]{0,3}\d){6,17}(?![\w:])")
 # Runs of digits that are no telephone number: dates, times of day, amounts in thousands.
@@ -49,6 +63,11 @@ _NO_PHONE = re.compile(
     r"|\d{1,2}[./]\d{1,2}\.?\s?[-\u2010-\u2015]\s?\d{1,2}[./]\d{1,2}\.?|\d{4}\s?[-\u2010-\u2015/]\s?\d{4}"
 )
 _FEWEST_DIGITS = 7
+_NUMBER_WORD = re.compile(r"[^\W_]+")
+_WORDS_IN_A_ROW = re.compile(r"(?<![^\W_])[^\W_]+(?:[\s,-]{1,3}[^\W_]+){3,}")
+# Some dictate in pairs. Times and sums have fewer words, and no zero.
+_FEWEST_DICTATED, _FEWEST_WITH_ZERO = 6, 4
+_LONGEST_ARTICLE = 2
 
 # -- markup
 
@@ -81,9 +100,9 @@ def links_in(text: str) -> Iterator[str]:
 def _domains(text: str) -> Iterator[str]:
     """Yield bare domains: a name, a dot and a top-level domain."""
     for found in _DOMAIN.finditer(unicodedata.normalize("NFKC", text)):
-        name, tld = found.groups()
+        tld = found[2]
         # "Sink.It" is the end of a sentence without a space.
-        is_sentence = tld.istitle() and not name[:-1].istitle()
+        is_sentence = tld.istitle() and tld not in _WRITTEN_LARGE
         if tld.lower() in top_level_domains() and not is_sentence:
             yield found[0].lower()
 
@@ -99,12 +118,40 @@ def top_level_domains() -> frozenset[str]:
 def contacts_in(text: str) -> Iterator[str]:
     """Yield e-mail addresses, telephone numbers, account numbers and handles."""
     seen = normalize_text(text)
+    yield from _dictated(seen)
     for found in (_EMAIL, _HANDLE, _IBAN):
         yield from (match[0] for match in found.finditer(seen))
     for match in _DIGITS.finditer(seen):
         digits = sum(map(str.isdigit, match[0]))
         if digits >= _FEWEST_DIGITS and not _NO_PHONE.fullmatch(match[0].strip()):
             yield match[0]
+
+
+def _dictated(text: str) -> Iterator[str]:
+    """Yield telephone numbers in words: "oh seven seven, double zero …"."""
+    for found in _WORDS_IN_A_ROW.finditer(plain(text)):
+        words = _NUMBER_WORD.findall(found[0])
+        for is_number, run in groupby(words, key=_is_dictated):
+            said = list(run)
+            most = _FEWEST_DICTATED if _zeros().isdisjoint(said) else _FEWEST_WITH_ZERO
+            if is_number and len(said) >= most:
+                yield " ".join(said)
+
+
+def _is_dictated(word: str) -> bool:
+    return (word.isdigit() and len(word) == 1) or word in _zeros() or word in _number_words()
+
+
+@cache
+def _zeros() -> frozenset[str]:
+    return frozenset(("zero", "oh", "null", "nul", "cero", "double", "doppel", "meia"))
+
+
+@cache
+def _number_words() -> frozenset[str]:
+    """Return the number words of the eight languages, without articles."""
+    known = (one.words for name, one in numerals().items() if name not in ("sv", "tr"))
+    return frozenset(word for words in known for word in words if len(word) > _LONGEST_ARTICLE)
 
 
 def markup_in(text: str) -> Iterator[str]:

@@ -17,13 +17,17 @@ from enum import StrEnum
 from holdfast_rewrite.detect import Detector
 from holdfast_rewrite.enums import LONGEST_REWRITE, Code, Lane, Mark, PowerMode, Strength
 from holdfast_rewrite.foreign_content import contacts_in, links_in, markup_in
+from holdfast_rewrite.hidden_words import hidden_words
 from holdfast_rewrite.language import BadLocale, normalize
 from holdfast_rewrite.lexicon import Lexicon, everywhere
 from holdfast_rewrite.likeness import is_copied, is_identical, is_surely_copied, is_unrelated
-from holdfast_rewrite.new_facts import invented
+from holdfast_rewrite.names import has_sure_name
+from holdfast_rewrite.new_facts import Invented, invented
 from holdfast_rewrite.second_look import loaded_words
-from holdfast_rewrite.sentence_language import fillers_of, frequencies, is_in_language
+from holdfast_rewrite.sentence_language import fillers_of, is_in_language
 from holdfast_rewrite.tone import has_angry_face, is_loud
+
+_FOUL = frozenset({Code.VULGARITY, Code.SLUR})
 
 
 class Severity(StrEnum):
@@ -227,45 +231,14 @@ def _foul(rewrite: str, language: str) -> Iterator[Finding]:
     lexicon = Lexicon.for_locale(language)
     if lexicon is None:
         yield Finding(GateCode.LEXICON_MISSING, Severity.WARN)
-    codes = {
-        *everywhere().check(rewrite).codes,
-        *everywhere().check(_turned_round(rewrite, language)).codes,
-        *(lexicon.check(rewrite).codes if lexicon else ()),
-        *_in_two_parts(rewrite, language, lexicon),
-    }
+    lexicons = (everywhere(), lexicon) if lexicon else (everywhere(),)
+    codes = {code for one in lexicons for code in one.check(rewrite).codes}
+    # Names and rare words are no insults in another reading.
+    if hidden := hidden_words(rewrite, language):
+        codes |= {code for one in lexicons for code in one.check(hidden).codes} & _FOUL
     for code in (Code.VULGARITY, Code.SLUR, Code.PERSONAL_ATTACK, Code.PREFERENCE_DISCLOSURE):
         if code in codes:
             yield Finding(GateCode(code.value), Severity.REFUSE)
-
-
-_ANY_WORD = re.compile(r"[^\W\d_]{4,}")
-
-
-def _turned_round(rewrite: str, language: str) -> str:
-    """Return the words that are none in their language, read backwards: "kcuf"."""
-    known = frequencies().get(language, {})
-    strange = (word for word in _ANY_WORD.findall(rewrite.lower()) if word not in known)
-    return ". ".join(word[::-1] for word in strange)
-
-
-_TWO_WORDS = re.compile(r"(?<![^\W_])(?=([^\W\d_]{2,})[ .,_-]{1,2}([^\W\d_]{2,})(?![^\W_]))")
-# Words that are less frequent, or none.
-_COMMON = 4.0
-_LEAST_JOINED = 5
-
-
-def _in_two_parts(rewrite: str, language: str, lexicon: Lexicon | None) -> set[Code]:
-    """Look at neighbouring words in one, if one of them is no common word: "ver dammt"."""
-    known = frequencies().get(language, {})
-    joined = [
-        first + second
-        for first, second in _TWO_WORDS.findall(rewrite.lower())
-        if min(known.get(first, 0.0), known.get(second, 0.0)) < _COMMON
-        and len(first + second) >= _LEAST_JOINED
-    ]
-    text = ". ".join(joined)
-    found = {*everywhere().check(text).codes, *(lexicon.check(text).codes if lexicon else ())}
-    return found & {Code.VULGARITY, Code.SLUR}
 
 
 def _loaded(original: str, rewrite: str, source: str, target: str) -> Iterator[Finding]:
@@ -275,7 +248,8 @@ def _loaded(original: str, rewrite: str, source: str, target: str) -> Iterator[F
 
 def _facts(original: str, rewrite: str, source: str, target: str) -> Iterator[Finding]:
     for kind in invented(original, rewrite, target, source=source):
-        yield Finding(GateCode(kind.value), Severity.REFUSE)
+        is_sure = kind is not Invented.NAME or has_sure_name(original, rewrite, target)
+        yield Finding(GateCode(kind.value), Severity.REFUSE if is_sure else Severity.WARN)
 
 
 # Shorter ones are abbreviations, which differ between languages: WLAN.
@@ -305,9 +279,6 @@ def _likeness(original: str, rewrite: str, language: str, strength: Strength) ->
     elif is_unrelated(original, rewrite, fillers_of(language)) and not _is_foul(original, language):
         # A paraphrase may share no word with its original.
         yield Finding(GateCode.UNRELATED, Severity.WARN)
-
-
-_FOUL = frozenset({Code.VULGARITY, Code.SLUR})
 
 
 def _is_sharp(original: str, language: str) -> bool:

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001 — quotation marks and dashes as people write them
 """Find facts in a rewrite that its original lacks: numbers, times, dates, names, currencies. Pure.
 
 A rewrite is read strictly, in its own language. The original is read generously, in all languages,
@@ -9,16 +8,15 @@ original count as invented. `new_facts.toml` holds the words.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
 from holdfast_rewrite.clock_times import NO_HOUR, Hours, around, hours_of, is_on_the_clock
 from holdfast_rewrite.currencies import has_new_currency
+from holdfast_rewrite.fact_table import fact_document, fact_table
+from holdfast_rewrite.names import new_names
 from holdfast_rewrite.normalize_text import normalize_text, plain
 from holdfast_rewrite.numerals import Number, in_digits, in_parts, numerals, tables
 from holdfast_rewrite.pattern import one_of, pattern, words
@@ -77,19 +75,8 @@ _LARGER_UNITS = (7, 12, 24, 60)
 _MOST_UNITS = 6
 _QUARTER = "quarter*|viertel*|cuartos|quarts|quarti|quartos|kwartier*|kwadrans*"
 
-_CAPITAL = re.compile(r"(?<![\w'’.@#/-])([^\W\d_])([^\W\d_]+)(?:['’]s)?")
-_CLAUSE_END = re.compile(r"[.!?…\n]")
-_SENTENCE_END = re.compile(r"[.!?…:;\n\"“”„«»()¿¡–—•*-]\s*$")
-_END = re.compile(r"\s*(?:[.!?]|$)")
-_PLACEHOLDER = re.compile(r"\[[^\]\n]{1,40}\]|\{[^}\n]{1,40}\}|<[^>\n]{1,40}>")
 # The answer format, which must not occur in the text.
 _FORM = re.compile(r"rewritten_text|output_language|```")
-_LATIN = re.compile(r"[a-z]")
-# The text before a name that is examined; the whole text would take quadratic time.
-_LONGEST_OPENING = 60
-# Names take endings: Kevin, Kevina; Anna, Annas.
-_SHORTEST_STEM = 3
-_LONGEST_ENDING = 3
 
 
 def invented(
@@ -105,7 +92,7 @@ def invented(
         *_concepts(said, given, locale, read_in),
         *_numbers(said, given, locale, read_in),
         *((Invented.CURRENCY,) if has_new_currency(said.bare, given.bare, locale) else ()),
-        *_names(said, given, locale),
+        *((Invented.NAME,) if new_names(said.raw, given.raw, locale) else ()),
         *_forms(said, given),
     }
     return tuple(kind for kind in Invented if kind in found)
@@ -128,16 +115,16 @@ class _Text:
 def _concepts(
     said: _Text, given: _Text, locale: str, read_in: Collection[str]
 ) -> Iterator[Invented]:
-    pattern = _table().concepts.get(locale)
+    pattern = fact_table().concepts.get(locale)
     if pattern is None:
         return
     names = {found.lastgroup for found in pattern.finditer(_AFTERNOON.sub(" ", said.bare))} - {None}
     months = _months_in_digits(given.bare) | _months_of_holidays(given.bare)
     for group in names:
-        concept = _table().names[str(group)]
+        concept = fact_table().names[str(group)]
         if concept in _holidays_of(given.bare, read_in):
             continue
-        if _table().anywhere[concept].search(given.bare) or concept in months:
+        if fact_table().anywhere[concept].search(given.bare) or concept in months:
             continue
         short = (_abbreviated(language).get(concept) for language in read_in)
         if any(one.search(given.bare) for one in short if one):
@@ -150,7 +137,7 @@ def _concepts(
 @cache
 def _abbreviated(language: str) -> Mapping[str, re.Pattern[str]]:
     """Return the abbreviations of days and months by concept."""
-    table = _document()["abbreviated"].get(language)
+    table = fact_document()["abbreviated"].get(language)
     if table is None:
         return {}
     after = pattern(table["after"])
@@ -186,8 +173,8 @@ def _days_of_holidays(text: str) -> set[tuple[int, int]]:
     """Return day and month of the holidays in a text."""
     return {
         day
-        for concept, days in _table().dates.items()
-        if _table().anywhere[concept].search(text)
+        for concept, days in fact_table().dates.items()
+        if fact_table().anywhere[concept].search(text)
         for day in days
     }
 
@@ -206,7 +193,7 @@ def _holidays_of(text: str, read_in: Collection[str]) -> set[str]:
     dates |= {(month, day) for day, month in dates}
     return {
         concept
-        for concept, days in _table().dates.items()
+        for concept, days in fact_table().dates.items()
         if any(day in dates or (day[0] in numbers and day[1] in months) for day in days)
     }
 
@@ -216,7 +203,7 @@ def _month_numbers(text: str, read_in: Collection[str]) -> set[int]:
     return {
         number
         for number, month in enumerate(_MONTHS, 1)
-        if _table().anywhere[f"month.{month}"].search(text)
+        if fact_table().anywhere[f"month.{month}"].search(text)
         or any(
             short[f"month.{month}"].search(text) for short in map(_abbreviated, read_in) if short
         )
@@ -286,7 +273,7 @@ class _Held:
         said = numbers - (dated - {number.value for number in in_parts(_SURE_DATE.sub(" ", text))})
         clock = {hours_of(number) for number in found if number.value in said} - {NO_HOUR}
         for concept, values in _IN_NUMBERS.items():
-            if _table().anywhere[concept].search(text):
+            if fact_table().anywhere[concept].search(text):
                 numbers |= values
                 clock |= {_ON_THE_CLOCK[concept]} if concept in _ON_THE_CLOCK else set()
         numbers |= _month_numbers(text, read_in)
@@ -374,146 +361,9 @@ def _week() -> re.Pattern[str]:
     return one_of([pattern(tables()["lengths"]["week"])])
 
 
-# -- names
-
-
-def _names(said: _Text, given: _Text, locale: str) -> Iterator[Invented]:
-    # Names from another script are transliterated and cannot be compared.
-    if locale not in _table().capitals or not _LATIN.search(given.bare):
-        return
-    known = set(_TOKEN.findall(given.bare)) | _words_of_holidays(said.bare, locale)
-    text = _PLACEHOLDER.sub(" ", said.raw)
-    for name in (*_capitals(text, locale), *_given_names(text, locale)):
-        if not any(_is_one_name(name, word) for word in known):
-            yield Invented.NAME
-
-
-def _words_of_holidays(text: str, locale: str) -> set[str]:
-    """Return the words of days and holidays in a text; `_concepts` looks at them."""
-    found = _table().concepts[locale].finditer(text)
-    return {
-        word
-        for one in found
-        if _table().names[str(one.lastgroup)].startswith("holiday.")
-        for word in _TOKEN.findall(one[0])
-    }
-
-
-def _capitals(text: str, locale: str) -> Iterator[str]:
-    """Yield words whose capital letter marks a name in their position."""
-    no_names = _table().capitals[locale]
-    days = _table().concepts[locale]
-    for found in _CAPITAL.finditer(text):
-        word = plain(normalize_text(found[0].removesuffix("'s").removesuffix("’s")))
-        before = text[max(0, found.start() - _LONGEST_OPENING) : found.start()]
-        if not found[1].isupper() or not found[2].islower():
-            continue
-        opening = _TOKEN.findall(plain(normalize_text(_CLAUSE_END.split(before)[-1])))
-        is_greeted = bool(opening) and _table().greetings.issuperset(opening)
-        # All German nouns are capitalized; alone after a comma, a word is a form of address.
-        is_called = before.endswith(", ") and _END.match(text, found.end())
-        is_inside = before.strip() and not _SENTENCE_END.search(before)
-        is_name = is_greeted or (is_called if locale == "de" else is_inside)
-        if not is_name or word in no_names or days.fullmatch(word):
-            continue
-        yield word
-
-
-def _given_names(text: str, locale: str) -> Iterator[str]:
-    """Yield capitalized words that are common given names, wherever they stand."""
-    for found in _CAPITAL.finditer(text):
-        if found[1].isupper() and found[2].islower():
-            word = plain(normalize_text(found[1] + found[2]))
-            # Inflected: Kevins, Annie.
-            if {word, word[:-1]} & _given() and not {word, word[:-1]} & _no_names()[locale]:
-                yield word
-
-
-@cache
-def _names_table() -> dict[str, Any]:
-    text = (files("holdfast_rewrite") / "given_names.toml").read_text("utf-8")
-    return tomllib.loads(text)
-
-
-@cache
-def _given() -> frozenset[str]:
-    return frozenset(words(_names_table()["any"]))
-
-
-@cache
-def _no_names() -> Mapping[str, frozenset[str]]:
-    names = _names_table()["not_names"]
-    return {locale: frozenset(words(names.get(locale, ""))) for locale in numerals()}
-
-
-def _is_one_name(name: str, word: str) -> bool:
-    stem = max(_SHORTEST_STEM, min(len(name), len(word)) - _LONGEST_ENDING)
-    return name == word or (
-        name[:stem] == word[:stem] and abs(len(name) - len(word)) <= _LONGEST_ENDING
-    )
-
-
 # -- the answer format
 
 
 def _forms(said: _Text, given: _Text) -> Iterator[Invented]:
     if any(found not in given.raw for found in _FORM.findall(said.raw)):
         yield Invented.MACHINE
-
-
-# -- the table
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """`new_facts.toml`, compiled: by language, and each concept for all languages together."""
-
-    concepts: Mapping[str, re.Pattern[str]]
-    names: Mapping[str, str]
-    anywhere: Mapping[str, re.Pattern[str]]
-    # Day and month of holidays.
-    dates: Mapping[str, tuple[tuple[int, int], ...]]
-    capitals: Mapping[str, frozenset[str]]
-    greetings: frozenset[str]
-
-
-@cache
-def _document() -> dict[str, Any]:
-    text = (files("holdfast_rewrite") / "new_facts.toml").read_text("utf-8")
-    return tomllib.loads(text)
-
-
-def _day_of(said: str) -> tuple[int, int]:
-    day, _, month = said.partition(".")
-    return int(day), int(month)
-
-
-@cache
-def _table() -> _Table:
-    document = _document()
-    languages = tuple(numerals())
-    concepts = {
-        f"{kind}.{name}": patterns for kind in _KINDS for name, patterns in document[kind].items()
-    }
-    groups = {concept: f"c{place}" for place, concept in enumerate(concepts)}
-    return _Table(
-        concepts={
-            language: one_of(
-                f"(?P<{groups[concept]}>{pattern(patterns[language])})"
-                for concept, patterns in concepts.items()
-                if language in patterns
-            )
-            for language in languages
-        },
-        names={group: concept for concept, group in groups.items()},
-        anywhere={
-            concept: one_of(map(pattern, patterns.values()))
-            for concept, patterns in concepts.items()
-        },
-        dates={
-            f"holiday.{name}": tuple(_day_of(day) for day in days)
-            for name, days in document["dates"].items()
-        },
-        capitals={name: frozenset(words(document["capitals"][name])) for name in languages},
-        greetings=frozenset(words(document["capitals"]["greetings"])),
-    )

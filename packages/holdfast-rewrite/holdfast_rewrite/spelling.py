@@ -15,7 +15,7 @@ from holdfast_rewrite.numerals import numerals
 from holdfast_rewrite.sentence_language import frequencies
 
 # Shorter words are too similar to each other.
-_SHORTEST = 5
+_SHORTEST = 4
 _WORD = re.compile(r"[^\W\d_]+")
 _NAMES = """
     monday tuesday wednesday thursday friday saturday sunday january february april august
@@ -47,6 +47,7 @@ def _corrected(message: str) -> Iterator[str]:
         if len(word) >= _SHORTEST and word not in _meant() and not _is_word(word):
             for form in _forms(word):
                 yield from _near().get(form, ())
+            yield from _sounding().get(_sound(word), ())
 
 
 def _is_word(word: str) -> bool:
@@ -64,6 +65,25 @@ def _forms(word: str) -> Iterator[str]:
 def _meant() -> frozenset[str]:
     numbers = (word for one in numerals().values() for word in one.words if len(word) >= _SHORTEST)
     return frozenset((*_NAMES, *numbers))
+
+
+_SOFT_C = re.compile("c(?=[eiy])")
+_DOUBLE = re.compile(r"(.)\1+")
+_SOUNDS = str.maketrans({"c": "k", "q": "k", "z": "s", "x": "s", "v": "b", "w": "b", "y": "i"})
+
+
+def _sound(word: str) -> str:
+    """Return how a word sounds, roughly: "kinse" and "quince", "sinco" and "cinco"."""
+    word = _SOFT_C.sub("s", word).replace("qu", "k").replace("ll", "y").replace("ph", "f")
+    return _DOUBLE.sub(r"\1", word.translate(_SOUNDS).replace("h", ""))
+
+
+@cache
+def _sounding() -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for word in sorted(_meant()):
+        found[_sound(word)] = (*found.get(_sound(word), ()), word)
+    return found
 
 
 @cache
