@@ -6,6 +6,7 @@ import pytest
 
 from holdfast_rewrite.detect import local_detector
 from holdfast_rewrite.enums import Mark, Strength
+from holdfast_rewrite.foreign_content import contacts_in, links_in
 from holdfast_rewrite.gate import Severity, check, mark_of
 
 ASKED = "Turn the music down, I get up at six!"
@@ -69,10 +70,39 @@ def test_a_link_or_bare_domain_is_refused(link: str) -> None:
         "(555) 010-9999",
         "PL61 1090 1014 0000 0712 1981 2874",
         "@flat_twelve",
+        "oh seven seven double zero nine",
+        "insta: marta_89",
     ],
 )
 def test_contact_data_is_refused(contact: str) -> None:
     assert codes(f"{KIND} Contact: {contact}")["contact_data"] is Severity.REFUSE
+
+
+@pytest.mark.parametrize(
+    "contact",
+    [
+        "null eins sieben zwei neun acht",
+        "zéro six, quarante-deux, onze, trente",
+        "arroba marta ponto reis",
+        "m a r t a @ mail . com",
+        "klammeraffe marta",
+    ],
+)
+def test_dictated_contact_data_is_found_in_every_language(contact: str) -> None:
+    assert list(contacts_in(f"Danke! {contact}"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Um halb drei oder um vier, spätestens um fünf.", "Two or three plates, four cups.", "@ 6"],
+)
+def test_times_and_counts_are_no_contact_data(text: str) -> None:
+    assert list(contacts_in(text)) == []
+
+
+@pytest.mark.parametrize("text", ["In der Küche.Es ist kalt.", "Clean the Sink.It is full."])
+def test_a_sentence_without_a_space_is_no_domain(text: str) -> None:
+    assert list(links_in(text)) == []
 
 
 def test_contact_data_of_the_original_is_a_warning() -> None:
@@ -136,6 +166,10 @@ def test_markup_is_not_a_valid_answer(text: str) -> None:
         "fuuucking",
         "sh1tty",
         "kurwa",
+        "sh_tty",
+        "assh@le",
+        "cvnt",
+        "fuc king",
     ],
     ids=ascii,
 )
@@ -161,6 +195,20 @@ def test_foul_words_are_found_plain_disguised_and_left_in_another_language(word:
         ("u owe me 20!", "¿Me puedes devolver los 20 euros?", "en", "es"),
         ("Kevin schreit um halb drei!", "Kevin jest głośno o 2:30.", "de", "pl"),
         (
+            "Seit Silvester stehen deine Flaschen da!",
+            "Your bottles have been there since 31 December.",
+            "de",
+            "en",
+        ),
+        ("Depuis le 6 janvier !", "Está ahí desde el Día de Reyes.", "fr", "es"),
+        ("Já foi no S. João!", "Foi na noite de São João.", "pt", "pt"),
+        ("45 minutes of drums!", "Het getrommel duurde drie kwartier.", "en", "nl"),
+        ("zw. 14u en 16u stil aub!!", "Kan het stil zijn tussen twee en vier?", "nl", "nl"),
+        ("48 h de bruit !", "There was noise for two days.", "fr", "en"),
+        ("stop met je ig storys!", "Zet me niet op Instagram, alsjeblieft.", "nl", "nl"),
+        ("Wisisz mi 4 dychy!", "Oddasz mi 40 zł?", "pl", "pl"),
+        ("kuatro platos susios!!", "¿Puedes lavar los cuatro platos?", "es", "es"),
+        (
             "A Semana Santa vienes tú a limpiar",
             "Wäre es möglich, dass du an Ostern putzt?",
             "es",
@@ -182,12 +230,48 @@ def test_a_fact_in_another_form_or_language_is_not_new(
         ("Pay me the 20 euros!", "Could you pay me the 20 dollars?", "invented_currency"),
         ("Pay me the rent!", "Sabine said so. Could you pay me the rent?", "invented_name"),
         ("Clean up!", "Could you clean up before Christmas?", "invented_date"),
+        ("Aquí desde el 8 de enero!", "Está aquí desde el Día de Reyes.", "invented_date"),
+        # The ninth month is no hour.
+        ("Since 14/09!", "Could it be quiet after 9 pm?", "invented_number"),
     ],
 )
 def test_another_currency_a_new_person_or_day_is_refused(
     original: str, text: str, code: str
 ) -> None:
-    assert codes(text, original)[code] is Severity.REFUSE
+    target = "es" if "desde" in text else "en"
+
+    assert codes(text, original, source=target, target=target)[code] is Severity.REFUSE
+
+
+def test_a_capital_letter_alone_and_a_pet_are_warnings() -> None:
+    found = codes("Could you leave the Zanussi clean? The cat needs room.", "Clean the machine!")
+
+    assert found["invented_name"] is Severity.WARN
+    assert found["new_mention"] is Severity.WARN
+
+
+# -- likeness
+
+
+SHARP = "clean teh kichen now u lazy slob, its been fithy sinse friday!!!"
+
+
+def test_a_copy_is_refused_also_if_its_spelling_is_corrected() -> None:
+    for copy in (SHARP, "Clean the kitchen now you lazy slob, it's been filthy since Friday."):
+        assert codes(copy, SHARP)["near_identical"] is Severity.REFUSE
+
+
+def test_a_rewrite_that_keeps_the_calm_part_of_a_long_message_is_a_warning_at_most() -> None:
+    original = (
+        "Dear Mrs Hill, I must ask that the prams be taken out of the stairwell on the second "
+        "floor by the end of May. It is a scandal."
+    )
+    text = (
+        "Dear Mrs Hill, could the prams be taken out of the stairwell on the second floor by the "
+        "end of May?"
+    )
+
+    assert codes(text, original).get("near_identical", Severity.WARN) is Severity.WARN
 
 
 # -- language

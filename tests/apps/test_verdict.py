@@ -92,6 +92,7 @@ def test_a_quote_may_differ_in_whitespace_quotation_marks_case_and_escapes_only(
         (changed("threat", why="none"), "misshapen_code"),
         (changed("threat", found=True), "no_quote"),
         (changed("threat", found=True, quote=" \n"), "no_quote"),
+        (changed("threat", found=True, quote="o?"), "no_quote"),
         (changed("threat", found=True, quote="or else"), "foreign_quote"),
         (changed("threat", quote="or else"), "foreign_quote"),
         (changed("request_kept", found=False, quote=""), "request_undecided"),

@@ -62,6 +62,7 @@ class GateCode(StrEnum):
     CURRENCY = "invented_currency"
     NAME = "invented_name"
     THING = "invented_thing"
+    MENTION = "new_mention"
     COPIED = "near_identical"
     UNRELATED = "unrelated"
     LOUD = "tone_loud"
@@ -248,7 +249,9 @@ def _loaded(original: str, rewrite: str, source: str, target: str) -> Iterator[F
 
 def _facts(original: str, rewrite: str, source: str, target: str) -> Iterator[Finding]:
     for kind in invented(original, rewrite, target, source=source):
-        is_sure = kind is not Invented.NAME or has_sure_name(original, rewrite, target)
+        is_sure = kind is not Invented.MENTION and (
+            kind is not Invented.NAME or has_sure_name(original, rewrite, target)
+        )
         yield Finding(GateCode(kind.value), Severity.REFUSE if is_sure else Severity.WARN)
 
 
@@ -272,7 +275,9 @@ def _likeness(original: str, rewrite: str, language: str, strength: Strength) ->
         if _is_sharp(original, language) or strength is Strength.FULL_REFRAME:
             # A request in a question may be calm although its classification was unsure.
             is_calm = "?" in original and not _is_sharp(original, language)
-            is_sure = is_surely_copied(original, rewrite) and not is_calm
+            # "I must ask that it be cleaned" became "Could it be cleaned?".
+            is_asked = "?" in rewrite and "?" not in original
+            is_sure = is_surely_copied(original, rewrite) and not (is_calm or is_asked)
             yield Finding(GateCode.COPIED, Severity.REFUSE if is_sure else Severity.WARN)
         elif is_identical(original, rewrite):
             yield Finding(GateCode.COPIED, Severity.WARN)

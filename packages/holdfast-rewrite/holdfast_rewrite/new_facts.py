@@ -33,6 +33,7 @@ class Invented(StrEnum):
     CURRENCY = "invented_currency"
     NAME = "invented_name"
     THING = "invented_thing"
+    MENTION = "new_mention"
     MACHINE = "machine_words"
 
 
@@ -45,6 +46,8 @@ _KINDS = {
     "often": Invented.NUMBER,
     "machine": Invented.MACHINE,
 }
+# Pets, children and exams have more names than a table: "Klausur", "the little one".
+_MANY_WORDS = frozenset({"thing.exam", "thing.child", "thing.mould", "thing.dog", "thing.cat"})
 # Words with numeric equivalents.
 _IN_NUMBERS = {"clock.midnight": {0, 12, 24}, "clock.noon": {12}, "often.twice": {2}}
 _ON_THE_CLOCK: dict[str, Hours] = {
@@ -131,7 +134,7 @@ def _concepts(
             continue
         if concept in _IN_NUMBERS and _Held.read(given.bare, read_in).has(concept):
             continue
-        yield _KINDS[concept.partition(".")[0]]
+        yield Invented.MENTION if concept in _MANY_WORDS else _KINDS[concept.partition(".")[0]]
 
 
 @cache
@@ -276,6 +279,7 @@ class _Held:
             if fact_table().anywhere[concept].search(text):
                 numbers |= values
                 clock |= {_ON_THE_CLOCK[concept]} if concept in _ON_THE_CLOCK else set()
+        numbers |= {int(one["n"]) * _SLANG[one["unit"]] for one in _slang().finditer(text)}
         numbers |= _month_numbers(text, read_in)
         numbers |= {part for day in _days_of_holidays(text) for part in day}
         numbers |= _converted(numbers)
@@ -348,6 +352,23 @@ def _part() -> re.Pattern[str]:
 
 # Quarters of an hour, in minutes.
 _QUARTERS = dict.fromkeys(("3", "three", "drei", "tres", "trois", "tre", "drie", "trzy"), 45)
+
+
+# Notes and coins by their nicknames: "4 dychy" is 40.
+_SLANG = {
+    "dych": 10,
+    "stow": 100,
+    "tenner": 10,
+    "fiver": 5,
+    "zehner": 10,
+    "hunni": 100,
+    "hunderter": 100,
+}
+
+
+@cache
+def _slang() -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w)(?P<n>\d{{1,3}})\s?(?P<unit>{'|'.join(_SLANG)})\w{{0,3}}(?!\w)")
 
 
 @cache

@@ -148,7 +148,7 @@ def _is_found(code: JudgeCode, codes: Mapping[str, Any], text: str) -> bool:
     if type(is_found) is not bool or not isinstance(quote, str):
         raise NoVerdict("misshapen_code")
     quote = normalize_quote(quote)
-    if is_found and not quote:
+    if is_found and _signs(quote) < min(_SHORTEST_QUOTE, _signs(text)):
         raise NoVerdict("no_quote")
     if quote not in text:
         raise NoVerdict("foreign_quote")
@@ -164,6 +164,14 @@ _QUOTES = str.maketrans(
     )
 )
 _SPACE = re.compile(r"\s+")
+
+
+# A letter or two occur in every text, so they prove nothing.
+_SHORTEST_QUOTE = 3
+
+
+def _signs(text: str) -> int:
+    return sum(map(str.isalnum, text))
 
 
 # The texts reach the judge as JSON strings, and a model may quote them as it saw them.
