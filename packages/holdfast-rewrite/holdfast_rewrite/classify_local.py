@@ -25,11 +25,11 @@ from holdfast_rewrite.lexicon import Lexicon, everywhere
 from holdfast_rewrite.model import ClassifierResult, Confidences
 from holdfast_rewrite.requests_in_text import Asks, asks_of
 from holdfast_rewrite.ruleset import LOCALES, Reading, Rules
-from holdfast_rewrite.second_look import is_pointed, is_polite
+from holdfast_rewrite.second_look import is_polite
 from holdfast_rewrite.tone import is_loud
 
-# Long enough to be detected.
-_SAMPLE = "Could you please turn the music down?"
+# Long enough to be detected, and no question: a question needs no polite word.
+_SAMPLE = "Please turn the music down tonight."
 # At most two topics: fewer are preferred, two if both are possible.
 MOST_TOPICS = 2
 # Longer statements without a polite word are mostly complaints.
@@ -172,13 +172,7 @@ def _tone(text: str, locale: str, reading: Reading) -> _Tone:
     loud = is_loud(text)
     is_foul = _is_foul(text, locale)
     is_intense = loud or is_foul or bool(reading.section("tone.intense").hits)
-    is_sharp = (
-        loud
-        or is_foul
-        or "??" in text
-        or is_pointed(text, locale)
-        or bool(reading.section("tone.sharp").hits)
-    )
+    is_sharp = loud or is_foul or "??" in text or bool(reading.section("tone.sharp").hits)
     is_calm = not (is_sharp or is_intense) and _seems_calm(text, locale, reading)
     return _Tone(is_sharp, is_intense, is_calm)
 

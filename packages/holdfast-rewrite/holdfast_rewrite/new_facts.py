@@ -230,9 +230,9 @@ def _numbers(
                 continue
             yield Invented.TIME
         text = without_times(text, [time])
-    for found in _quarters().finditer(text):
-        if _QUARTERS[found["n"]] in held.numbers:
-            text = text.replace(found[0], " ")
+    for quarters in _quarters().finditer(text):
+        if _QUARTERS[quarters["n"]] in held.numbers:
+            text = text.replace(quarters[0], " ")
     # One and a half is also 1.5.
     text = _FRACTION.sub("", text) if _part().search(given.bare) else text
     found = (*in_digits(text), *(language.claimed(text) if language else ()))
@@ -298,8 +298,9 @@ class _Held:
             if number.value > _LAST_HOUR // 2
             and any(is_on_the_clock(number, language) for language in read_in)
         }
-        sets = map(frozenset, (said, afternoon))
-        return cls(frozenset(numbers), tuple(clock), *sets, has_parts)
+        return cls(
+            frozenset(numbers), tuple(clock), frozenset(said), frozenset(afternoon), has_parts
+        )
 
     def has(self, concept: str) -> bool:
         """Return whether the original has the number of a word, as a time if the word is one."""

@@ -2,7 +2,7 @@
 
 A short list of words cannot tell what a text means. So a match only warns: the rewrite is held, or
 stored with a flag if the policy allows it. `second_look.toml` holds the words; health and groups
-count only if the original does not mention them. The classifier reads the same words in a message.
+count only if the original does not mention them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,8 @@ class Loaded(StrEnum):
     GROUP = "group"
     SHAME = "shame"
     THREAT = "threat"
-    ORDER = "order"
-    FAULT = "fault"
 
 
-# Orders and faults are too common in good rewrites; only the classifier reads them.
-_IN_REWRITES = (Loaded.HEALTH, Loaded.GROUP, Loaded.SHAME, Loaded.THREAT)
 # If the original mentions one of these, the rewrite may too.
 _MENTIONED = (Loaded.HEALTH, Loaded.GROUP)
 _EVERY = "any"
@@ -43,19 +39,13 @@ def loaded_words(
 ) -> Iterator[tuple[Loaded, str]]:
     """Yield what the words of a rewrite hint at, with the words."""
     said = plain(normalize_text(rewrite))
-    for kind in _IN_REWRITES:
+    for kind in Loaded:
         found = _search(kind, target, said)
         if found is None:
             continue
         if kind in _MENTIONED and _search(kind, source, plain(normalize_text(original))):
             continue
         yield kind, found[0]
-
-
-def is_pointed(text: str, language: str) -> bool:
-    """Return whether a message blames, shames, threatens, orders or speaks of groups."""
-    said = plain(normalize_text(text))
-    return any(_search(kind, language, said) for kind in Loaded if kind is not Loaded.HEALTH)
 
 
 def is_polite(text: str, language: str) -> bool:
