@@ -18,6 +18,9 @@ from holdfast_rewrite.enums import Level
 from holdfast_rewrite.normalize_text import plain
 
 _SENTENCE = re.compile(r"[^.!?…\n]+")
+_CLAUSE = re.compile(r"[^.!?…\n,;:()]+")
+# "Hi Max" is in every language.
+_SMALL_WORD = re.compile(r"(?<!\w)[^\W\d_A-Z]{2,}(?!\w)")
 # Addresses and disguised words are for other checks.
 _NOISE = re.compile(r"\S*(?:@|\w[.(\[*$]\w|://)\S*")
 # Galician and Asturian use them too, but none of the target languages does.
@@ -68,8 +71,10 @@ def is_in_language(
         if is_long and is_told_apart(heard.language, target):
             return False
     quoted = _quoted(original, is_translated=source != target)
-    sentences = _SENTENCE.findall(_NOISE.sub(" ", text))
-    for sentence in sentences:
+    clean = _NOISE.sub(" ", text)
+    # A clause may be in another language than the rest of its sentence.
+    clauses = [one for one in _CLAUSE.findall(clean) if len(_SMALL_WORD.findall(one)) > 1]
+    for sentence in dict.fromkeys((*_SENTENCE.findall(clean), *clauses)):
         heard = detector.detect(sentence)
         is_other = heard.confidence is not Level.LOW and is_told_apart(heard.language, target)
         if _is_foreign(sentence, target, quoted, heard.language if is_other else None):
