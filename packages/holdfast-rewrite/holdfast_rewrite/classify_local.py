@@ -25,7 +25,7 @@ from holdfast_rewrite.lexicon import Lexicon, everywhere
 from holdfast_rewrite.model import ClassifierResult, Confidences
 from holdfast_rewrite.requests_in_text import Asks, asks_of
 from holdfast_rewrite.ruleset import LOCALES, Reading, Rules
-from holdfast_rewrite.second_look import is_polite
+from holdfast_rewrite.second_look import is_accusing, is_polite
 from holdfast_rewrite.tone import is_loud
 
 # Long enough to be detected, and no question: a question needs no polite word.
@@ -172,7 +172,13 @@ def _tone(text: str, locale: str, reading: Reading) -> _Tone:
     loud = is_loud(text)
     is_foul = _is_foul(text, locale)
     is_intense = loud or is_foul or bool(reading.section("tone.intense").hits)
-    is_sharp = loud or is_foul or "??" in text or bool(reading.section("tone.sharp").hits)
+    is_sharp = (
+        loud
+        or is_foul
+        or "??" in text
+        or is_accusing(text, locale)
+        or bool(reading.section("tone.sharp").hits)
+    )
     is_calm = not (is_sharp or is_intense) and _seems_calm(text, locale, reading)
     return _Tone(is_sharp, is_intense, is_calm)
 

@@ -40,7 +40,7 @@ def strength_of(result: ClassifierResult) -> Strength:
     """Return the classifier's strength; the full one if it is unsure or saw strong feelings.
 
     An unknown topic says nothing about the tone. Measured on 71 calm and 237 sharp messages of the
-    sealed set: counting it reframed 14 more calm ones, and found 4 more sharp ones.
+    sealed set: counting it reframed 18 more calm ones, and found 4 more sharp ones.
     """
     is_unclear = result.confidence.intent_confidence is Level.LOW
     if is_unclear or SafetyFlag.EMOTIONAL_INTENSITY in result.safety_flags:

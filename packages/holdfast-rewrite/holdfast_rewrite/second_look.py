@@ -32,6 +32,7 @@ class Loaded(StrEnum):
 _MENTIONED = (Loaded.HEALTH, Loaded.GROUP)
 _EVERY = "any"
 _POLITE = "polite"
+_ACCUSED = "accused"
 
 
 def loaded_words(
@@ -46,6 +47,11 @@ def loaded_words(
         if kind in _MENTIONED and _search(kind, source, plain(normalize_text(original))):
             continue
         yield kind, found[0]
+
+
+def is_accusing(text: str, language: str) -> bool:
+    """Return whether a message says that somebody always or never does something."""
+    return _search(_ACCUSED, language, plain(normalize_text(text))) is not None
 
 
 def is_polite(text: str, language: str) -> bool:
