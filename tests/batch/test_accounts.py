@@ -163,7 +163,7 @@ class Listener(BaseHTTPRequestHandler):
 def listener() -> Iterator[str]:
     Listener.heard = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), Listener)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/v1"
     server.shutdown()

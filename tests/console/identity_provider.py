@@ -43,7 +43,7 @@ class IdentityProvider:
         self.rotate()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.issuer = f"http://127.0.0.1:{self._server.server_address[1]}/realm"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def rotate(self) -> None:
         """Use a new key from now on."""
