@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, State
+from holdfast.engine import maintenance
 from holdfast.store import open_store
 from tests.acceptance.app import make
 from tests.acceptance.processes import all_in, kill_all, start_worker, wait_until
@@ -21,6 +22,7 @@ from tests.story import ORG, look
 
 LEASE = {"lease_seconds": 1.0, "rescue_seconds": 0.2, "poll_seconds": 0.05}
 OUTAGE_SECONDS = 3.0
+REAL = {"reconnect_seconds": maintenance.RECONNECT_SECONDS}
 
 
 def charged(hf: Holdfast) -> Counter[str]:
@@ -69,7 +71,7 @@ def test_an_outage_longer_than_the_lease_charges_no_live_worker(
             hf.enqueue("work", {"began": str(path), "seconds": seconds}, org_id=ORG)
             for path, seconds in zip(began, lengths, strict=True)
         ]
-        workers = [start_worker(url, settings=LEASE, concurrency=2) for _ in range(3)]
+        workers = [start_worker(url, settings=LEASE, **REAL, concurrency=2) for _ in range(3)]
         wait_until(lambda: all(path.exists() for path in began))
         waiting = hf.enqueue_many("work", [{"seconds": 0.05}] * 10, org_id=ORG)
 
@@ -90,12 +92,12 @@ def test_a_worker_killed_during_an_outage_counts_as_an_attempt(
     with make(url, **LEASE) as hf:
         began = tmp_path / "began"
         job = hf.enqueue("work", {"began": str(began), "seconds": 1}, org_id=ORG)
-        victim = start_worker(url, settings=LEASE, concurrency=1)
+        victim = start_worker(url, settings=LEASE, **REAL, concurrency=1)
         wait_until(began.exists)
         server.stop()
         victim.kill()
         victim.join()
-        survivor = start_worker(url, settings=LEASE, concurrency=1)
+        survivor = start_worker(url, settings=LEASE, **REAL, concurrency=1)
         server.start()
         wait_until(lambda: all_in(hf, [job], State.COMPLETED))
 
