@@ -17,6 +17,7 @@ from hypothesis import settings
 
 from holdfast import ArtifactSettings, FakeClock, Holdfast
 from holdfast.config.extensions import installed
+from holdfast.engine.worker import lease_renewer
 from holdfast.extension import components_of
 from holdfast.store import Store, open_store
 from tests.alternate import left_out
@@ -32,6 +33,10 @@ settings.register_profile("repeat", derandomize=True, deadline=None, max_example
 settings.register_profile("explore", derandomize=False, deadline=None, max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
+
+# Workers of tests look for cancel requests and ended leases more often than once a second.
+lease_renewer.TICK_SECONDS = 0.05
+lease_renewer.CANCEL_LOOK_SECONDS = 0.1
 
 FILES = "holdfast-tests-"
 

@@ -71,7 +71,9 @@ def test_generated_requests_meet_no_failure_and_no_undocumented_answer(world: Wo
             count += 1
             # A generated request may carry headers of its own, such as another key.
             headers = {"Authorization": f"Bearer {key}", "X-Forwarded-For": "10.0.0.1"}
-            case.call_and_validate(checks=CHECKS, headers=headers)
+            # A stream never ends; the tool reads it for ten seconds unless there is a limit.
+            limit = {"timeout": 1.0} if operation.path.endswith("/events") else {}
+            case.call_and_validate(checks=CHECKS, headers=headers, **limit)
 
         try:
             call()

@@ -780,7 +780,10 @@ def test_the_loop_waits_out_a_database_that_is_away(hf: Holdfast, clock: FakeClo
     assert len(jobs(inner)) in (11, 12)
 
 
-def test_a_run_under_way_keeps_no_other_schedule_waiting(url: str) -> None:
+def test_a_run_under_way_keeps_no_other_schedule_waiting(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatching, "EVERY_SECONDS", 0.1)
     began, may_end = threading.Event(), threading.Event()
     hf = Holdfast(settings=Settings(db=url, runs=RUNS))
     hf.job("db.cleanup", category="maintenance")(lambda job, payload: payload)
@@ -814,6 +817,7 @@ def test_a_run_under_way_keeps_no_other_schedule_waiting(url: str) -> None:
 def test_a_defect_in_a_run_ends_the_loop_with_its_exception(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(dispatching, "EVERY_SECONDS", 0.1)
     hf = Holdfast(settings=Settings(db=url, runs=RUNS))
     begin = datetime.now(UTC) + timedelta(seconds=0.3)
     hf.schedule("sweeping", every="1h", run="sweep", starts_at=begin)

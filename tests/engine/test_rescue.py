@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from holdfast import FakeClock, Holdfast, Settings, State, Transient
+from holdfast.engine import maintenance
 from holdfast.engine.job import SYSTEM, Completed, unit_of
 from holdfast.engine.maintenance import FREE_RELEASES, Grace, await_workers, rescue_jobs
 from holdfast.engine.settle import settle
@@ -370,7 +371,11 @@ def test_a_rescue_that_waited_for_the_end_of_an_outage_charges_nothing(
 
 
 @pytest.mark.req("C-08")
-def test_a_process_that_just_began_waits_for_workers_before_it_rescues(url: str) -> None:
+def test_a_process_that_just_began_waits_for_workers_before_it_rescues(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Four seconds are the longest pause of workers that connect again.
+    monkeypatch.setattr(maintenance, "RECONNECT_SECONDS", 0.5)
     settings = Settings(db=url, lease_seconds=0.5)
     grace = Grace.for_lease(0.5)
     with Holdfast(settings=settings) as hf:

@@ -235,6 +235,9 @@ def test_a_worker_with_a_stuck_thread_exits(
     worker._watchdog.stall_seconds = 0.5
     release = threading.Event()
     monkeypatch.setattr(getattr(worker, part), method, lambda *_: release.wait(MINUTE))
+    # A worker that ends waits five seconds for each of its threads.
+    stuck = getattr(worker, part)._thread
+    monkeypatch.setattr(stuck, "join", lambda timeout: threading.Thread.join(stuck, timeout / 50))
     job = work.enqueue("some.work", {}, org_id=ORG)
 
     with running(worker) as thread:
