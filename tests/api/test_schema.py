@@ -72,7 +72,7 @@ def test_generated_requests_meet_no_failure_and_no_undocumented_answer(world: Wo
             # A generated request may carry headers of its own, such as another key.
             headers = {"Authorization": f"Bearer {key}", "X-Forwarded-For": "10.0.0.1"}
             # A stream never ends; the tool reads it for ten seconds unless there is a limit.
-            limit = {"timeout": 1.0} if operation.path.endswith("/events") else {}
+            limit = {"timeout": 1.0} if case.operation.path.endswith("/events") else {}
             case.call_and_validate(checks=CHECKS, headers=headers, **limit)
 
         try:

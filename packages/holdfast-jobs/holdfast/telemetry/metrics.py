@@ -383,7 +383,7 @@ class Served:
             ) from exc
         self.port: int = self._server.server_port
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="holdfast-metrics", daemon=True
+            target=self._server.serve_forever, args=(0.1,), name="holdfast-metrics", daemon=True
         )
         self._thread.start()
 
