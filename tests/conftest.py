@@ -39,6 +39,13 @@ lease_renewer.TICK_SECONDS = 0.05
 lease_renewer.CANCEL_LOOK_SECONDS = 0.1
 
 FILES = "holdfast-tests-"
+# Files of tests/store that ask nothing about plans, files or connections of a database.
+REUSING = {
+    "test_caller_connection",
+    "test_caller_connection_tenant",
+    "test_forged_jobs",
+    "test_handler_login",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -120,9 +127,10 @@ def databases(postgres: PostgresServer) -> Iterator[Databases]:
 def postgres_url(databases: Databases, request: pytest.FixtureRequest) -> Iterator[str]:
     """A migrated database of the test's own.
 
-    In tests/store and for query plans it is one that no test has used before.
+    For most of tests/store and for query plans it is one that no test has used before.
     """
-    is_fresh = request.path.parent.name == "store" or request.path.stem.endswith("_plans")
+    in_store = request.path.parent.name == "store" and request.path.stem not in REUSING
+    is_fresh = in_store or request.path.stem.endswith("_plans")
     name = databases.take(fresh=is_fresh)
     url = databases.server.dsn(name)
     forget_ids(url)

@@ -4,8 +4,9 @@ Making a database copies 700 files, and a new connection reads the catalog and p
 again. Emptying takes about 10 ms, and connections that a store closed at the end of one test serve
 the next.
 
-A database is dropped instead when the test changed its schema or its settings, or left a connection
-open, because a thread or a process of that test might still be at work.
+Tables that a test added are dropped. The database is dropped instead when the test changed anything
+else of its schema or its settings, or left a connection open, because a thread or a process of that
+test might still be at work.
 """
 
 from __future__ import annotations
@@ -65,6 +66,12 @@ OTHERS = """
 SELECT pid FROM pg_stat_get_activity(NULL) WHERE pid <> ALL(%(known)s)
 AND datid = (SELECT oid FROM pg_database WHERE datname = current_database())
 AND usesysid IS NOT NULL
+"""
+# The template has nothing in the schema public.
+ADDED = """
+SELECT format('DROP %s %s CASCADE', CASE relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END,
+    CAST(CAST(oid AS regclass) AS text))
+FROM pg_class WHERE relnamespace = CAST('public' AS regnamespace) AND relkind IN ('r', 'p', 'v')
 """
 # DISCARD ALL would also forget the prepared statements and the plans of functions.
 FORGET = (
@@ -175,7 +182,11 @@ class Databases:
         self._reset_connections(used)
         if not _is_alone(used):
             return False
-        if used.read_catalog() != used.fingerprint or used.inside.execute(SPOILED).fetchone():
+        if used.read_catalog() != used.fingerprint:
+            self._drop_tables_of_the_test(used)
+            if used.read_catalog() != used.fingerprint:
+                return False
+        if used.inside.execute(SPOILED).fetchone():
             return False
         filled = [
             oid
@@ -191,6 +202,16 @@ class Databases:
         used.inside.execute("SELECT pg_stat_force_next_flush()")
         used.inside.execute("SELECT pg_stat_reset()")
         return True
+
+    def _drop_tables_of_the_test(self, used: Database) -> None:
+        """Drop what a test added to the schema public. Another database would take 130 ms."""
+        found = used.inside.execute(ADDED).fetchall()
+        if found:
+            used.inside.execute(SQL("; ").join(SQL(text) for (text,) in found), prepare=False)
+            # Their statements may be prepared for tables of the same name and other columns.
+            for connection in used.warm:
+                connection.close()
+            used.warm = []
 
     def _reset_connections(self, used: Database) -> None:
         used.warm += used.closed
