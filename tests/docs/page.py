@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 _FENCE = re.compile(r"^( *)(`{3,}|~{3,})([^`\n]*)$")
 _REASON = re.compile(r"<!-- not executed: (.+) -->")
+_PREPARED = re.compile(r"<!-- prepared by (\w+) -->")
 _TITLE = re.compile(r'title="([^"]+)"')
 _LINK = re.compile(r"\]\(<?([^)\s>]+)>?\)|^\[[^\]]+\]: (\S+)", re.M)
 _ANCHOR = re.compile(r'<a (?:id|name)="([^"]+)"')
@@ -45,6 +46,8 @@ class Block:
     options: str
     # Why it cannot be executed, from a comment in the line above.
     reason: str | None
+    # What tests/docs/preparations.py provides for it, from a comment in the line above.
+    preparation: str | None = None
 
     @property
     def place(self) -> str:
@@ -70,7 +73,10 @@ def blocks_of(page: Path) -> Iterator[Block]:
         above = next((line for line in reversed(lines[:begin]) if line.strip()), "")
         why = _REASON.fullmatch(above.strip())
         title = titled[1] if titled else None
-        yield Block(page, begin + 1, language, text, title, options, why[1] if why else None)
+        reason = why[1] if why else None
+        prepared = _PREPARED.fullmatch(above.strip())
+        preparation = prepared[1] if prepared else None
+        yield Block(page, begin + 1, language, text, title, options, reason, preparation)
         number += 1
 
 

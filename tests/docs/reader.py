@@ -4,8 +4,9 @@ Each page is one story in a folder of its own. Python blocks share a namespace. 
 ``title="jobs.py"`` is written to that file, one with ``title="jobs.py, at the end"`` is added to
 it. In a ``console`` block, lines after ``$`` are commands and the others are what they print; ``…``
 stands for anything, alone on a line for any lines. A command that ends with ``^C`` runs until it
-printed the lines above. JOB_ID in a command is the last id that another command printed. A ``text``
-block with ``title="Output"`` is what the Python block above it prints.
+printed the lines above. JOB_ID or WORKFLOW_ID in a command is the last id that another command
+printed. A ``text`` block with ``title="Output"`` is what the Python block above it prints. What a
+block needs beyond its page, such as a server, is in tests/docs/preparations.py.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ from holdfast.telemetry import log
 from tests.docs.page import ROOT, Block
 
 ANYTHING = "…"
-# A whole id, or the beginning of one in the first column of a list.
-_ID = re.compile(
-    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|^[0-9a-f]{8}-[0-9a-f]{4}[0-9a-f-]*", re.MULTILINE
-)
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# A list shows the beginnings of ids.
+_FIRST_COLUMN = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}[0-9a-f-]*", re.MULTILINE)
+_REQUEST = re.compile(r'"rewrite_request_id": "([^"]+)"')
+_PLACEHOLDER = re.compile(r"\b(?:JOB|WORKFLOW)_ID\b")
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
 
 
@@ -227,8 +229,14 @@ class Reader:
         self.module = types.ModuleType("page")
         self.printed = ""
         self.last_id = "JOB_ID"
+        self.last_request = "REWRITE_REQUEST_ID"
         self.written: dict[str, Block] = {}
         self.commands: list[str] = []
+        # What a preparation started.
+        self.started = contextlib.ExitStack()
+
+    def close(self) -> None:
+        self.started.close()
 
     def follow(self, blocks: list[Block]) -> None:
         """Execute the blocks of a page in their order."""
@@ -240,6 +248,11 @@ class Reader:
 
     def execute(self, block: Block) -> None:
         """Do what the language of a block asks for."""
+        if block.preparation is not None:
+            # Not at the top: it imports what only some pages need.
+            from tests.docs import preparations
+
+            getattr(preparations, block.preparation)(self)
         titled = block.title is not None and block.title != "Output"
         if titled:
             self.write(block)
@@ -291,10 +304,14 @@ class Reader:
         following = [command.line for command in commands[1:]] + [""]
         for command, after in zip(commands, following, strict=True):
             self.commands.append(command.line)
-            command = replace(command, line=command.line.replace("JOB_ID", self.last_id))
+            line = _PLACEHOLDER.sub(self.last_id, command.line)
+            line = line.replace("REWRITE_REQUEST_ID", self.last_request)
+            command = replace(command, line=line)
             printed = self.shell.run(command)
-            found = _ID.findall(printed)
-            if "JOB_ID" in self.commands[-1]:
+            self.last_request = ([self.last_request, *_REQUEST.findall(printed)])[-1]
+            # The first column of a list is the id of the row; others may be ids of its tenant.
+            found = _FIRST_COLUMN.findall(printed) or _ID.findall(printed)
+            if _PLACEHOLDER.search(self.commands[-1]):
                 # The whole id of the same job.
                 found = [each for each in found if each.startswith(self.last_id)][:1]
             self.last_id = (found or [self.last_id])[-1]

@@ -86,6 +86,7 @@ class NewcomerReader(Reader):
         return str(printed)
 
     def close(self) -> None:
+        super().close()
         if self.session is not None:
             with self.session:
                 self.session.kill()
