@@ -1,4 +1,4 @@
-"""Both databases, one body: every test that asks for `url`, `store` or `hf` runs on each."""
+"""Shared fixtures. Every test with `url`, `store` or `hf` runs on both databases."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """The server. Its absence is a failure, never a skip."""
+    """The server. A missing PostgreSQL is a failure, not a skip."""
     server = PostgresServer()
     try:
         with psycopg.connect(server.dsn(), autocommit=True) as admin:
@@ -186,7 +186,7 @@ def store(hf: Holdfast) -> Store:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A process that runs a part of the tests tells the one that reports."""
+    """Report the used databases to the main process."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["databases"] = sorted(_used)
 

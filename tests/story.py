@@ -1,4 +1,4 @@
-"""What every story needs: tenants, a look at the audit, and SQL by hand on either database."""
+"""Shared parts of tests: tenants, audit events, and SQL on either database."""
 
 from __future__ import annotations
 

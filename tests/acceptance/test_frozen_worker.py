@@ -47,7 +47,7 @@ def test_a_frozen_worker_that_thaws_after_its_lease_changes_nothing(
 
 
 def freeze(pid: int, hf: Holdfast) -> None:
-    """Stop a process between two writes: one frozen inside a write would hold SQLite's lock.
+    """Stop a process between two writes; inside a write it would hold SQLite's lock.
 
     The lock is kept until every thread stands still: a signal is on its way when it is sent, and
     a thread that takes the lock in that moment would stop with it.

@@ -1,4 +1,4 @@
-"""A home with two people in it, and an orchestrator that hears what the test says."""
+"""A home with two people, and an orchestrator whose classifier returns what the test sets."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_two_orchestrators_at_the_same_time_let_one_pass(url: str, clock: FakeCl
 def test_who_looked_before_the_other_wrote_is_held_by_the_index(
     postgres_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite lets one writer in at a time; there nobody can look in between."""
+    """SQLite has one writer at a time, so no other connection can read in between."""
     meet = threading.Barrier(2, timeout=20)
     plain, looks = enqueue_rewrites._hold_cadence, []
 

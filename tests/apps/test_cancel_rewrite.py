@@ -1,4 +1,4 @@
-"""A rewrite is canceled by an admin or by the system, on every path, and by nobody else."""
+"""Only an admin or the system can cancel a rewrite, on every path."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ SOUND = ClassifierResult(
 
 
 def spoiled(**fields: Any) -> ClassifierResult:
-    """What somebody else's code may make in spite of the types."""
+    """Values that foreign code may return in spite of the types."""
     return replace(SOUND, **fields)
 
 

@@ -49,7 +49,7 @@ RESULT = ClassifierResult(
 
 
 class Model:
-    """Says what it is told to, and remembers what it was asked."""
+    """Returns the configured replies and records the requests."""
 
     def __init__(self) -> None:
         self.answer: Said | str | Mapping[str, Any] = ANSWER

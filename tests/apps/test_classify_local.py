@@ -42,7 +42,7 @@ def classify(text: str) -> ClassifierResult:
 
 
 class Hearing:
-    """A detector that always hears the same."""
+    """A detector that always returns the same language."""
 
     def __init__(self, language: str, confidence: Level = Level.HIGH) -> None:
         self.heard = Detected(language, confidence)

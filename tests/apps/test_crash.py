@@ -1,4 +1,4 @@
-"""A process that dies after any of its statements, and an answer of the database that is lost."""
+"""A process is killed after each of its statements, or the database's answer is lost."""
 
 from __future__ import annotations
 

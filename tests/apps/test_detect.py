@@ -1,4 +1,4 @@
-"""Which language a short text is in: measured, and what cannot be told is not guessed."""
+"""Language detection of short texts: measured, and undetermined instead of guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The directory: who lives where, in which language, and what they prefer."""
+"""The directory: homes, members, languages and preferences."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ from tests.story import look
 
 @pytest.fixture
 def heard() -> Heard:
-    """A classifier that waits: what is submitted stands until the run takes it up."""
+    """A classifier that waits, so that submitted requests stay until the run processes them."""
     return Heard(waits=True)
 
 

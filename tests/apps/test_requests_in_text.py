@@ -264,7 +264,7 @@ def test_no_rule_is_there_twice_and_every_list_that_must_hold_something_does(loc
 
 @pytest.mark.parametrize("locale", LOCALES)
 def test_no_rule_takes_a_common_little_word_for_itself(locale: str) -> None:
-    """A letter with a diacritic also stands for the one without, and "coñ*" for every "con"."""
+    """A letter with a diacritic also matches the one without, and "coñ*" matches every "con"."""
     little = {
         "de": "und der die das den dem ein in zu mit auf für von es so",
         "en": "and the a an in on to of for with it this so at by",

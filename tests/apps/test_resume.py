@@ -1,4 +1,4 @@
-"""An orchestrator that dies between its two transactions, and the one that goes on."""
+"""An orchestrator is killed between its two transactions, and another one continues."""
 
 from __future__ import annotations
 

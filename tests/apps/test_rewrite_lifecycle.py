@@ -48,7 +48,7 @@ def test_every_rewrite_goes_the_same_way_in_the_same_order(
     under_way: list[Planted] = []
 
     def note(what: str) -> None:
-        """What happens, and how the job stands meanwhile: its state, whether it has an output."""
+        """Each step, and the state of the job after it with its output."""
         found = (what, str(stage.job(under_way[0]).state), bool(stage.outputs()))
         if found not in seen:
             seen.append(found)

@@ -32,7 +32,7 @@ _HOME = _ID.replace("9000", "a000").replace("n)", "n % :homes)")
 
 @pytest.fixture
 def crowded(store: Store) -> Store:
-    """Many that have ended and are told of, each with its text; nothing is left to do."""
+    """Many ended and reported rewrites, each with its text; nothing is left to do."""
     by_hand(
         store,
         "INSERT INTO holdfast.rewrite_request (org_id, rewrite_request_id, sender_user_id,"

@@ -1,4 +1,4 @@
-"""Show: a sender sees how it stands, a recipient the rewrite, an operator everything but text."""
+"""Show: a sender sees the status, a recipient the rewrite, an operator everything but text."""
 
 from __future__ import annotations
 

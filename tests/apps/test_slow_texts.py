@@ -1,4 +1,4 @@
-"""Texts that are written to be slow: none may hold up whoever reads it."""
+"""Texts that are built to be slow to process; none may exceed its time limit."""
 
 from __future__ import annotations
 

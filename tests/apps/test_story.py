@@ -139,7 +139,7 @@ def test_sixty_messages_become_sixty_kind_ones_and_no_word_gets_where_it_may_not
 
 
 def change_everything(town: Town, messages: list[Sent]) -> None:
-    """After the submission nothing is as it was: answers, languages, who lives there."""
+    """Change answers, languages and members after the submission."""
     directory = town.directory
     for one in messages:
         directory.answer(one.home, one.recipient, "communication_directness", "direct")
@@ -276,7 +276,7 @@ BAD: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 def _message(at: int, quarrel: str, surface: str = "weekly_feedback", people: int = 4) -> Sent:
-    """One of a few messages in English, from somebody to their neighbour."""
+    """One of a few messages in English between two neighbours."""
     text = f"{SAID[quarrel]['en']} (canary-{at:04d})"
     sender, recipient = new_id(2, at), new_id(2, (at + 1) % people)
     return Sent(new_id(1, 0), sender, recipient, quarrel, "en", "en", text, surface)

@@ -150,7 +150,7 @@ class Town:
         perform_run(self.hf, name, trigger=CRON)
 
     def go_on(self) -> None:
-        """Calls are made, batches handed over and brought back, ends told; then a day passes."""
+        """Make the calls, submit and collect batches, report the outcomes; then advance a day."""
         worker = self.hf.worker()
         while worker.run_once(limit=100).claimed:
             pass

@@ -87,7 +87,7 @@ class Bench:
                     return
 
     def again(self, asked: Submitted) -> Review:
-        """The review as it stands."""
+        """The current review."""
         review = asked.review
         return self.reviews.find(review.review_id, org_id=review.org_id).review
 
@@ -100,7 +100,7 @@ class Bench:
 
 
 def wait_for_a_lock(url: str) -> None:
-    """Stay where we are, on PostgreSQL, until somebody waits for a lock."""
+    """On PostgreSQL, wait until another session waits for a lock."""
     with make_holdfast(url, FakeClock()) as other:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:

@@ -38,7 +38,7 @@ WHO = ("-c", "user.name=A", "-c", "user.email=a@example.com")
 
 
 def git(place: Path, *arguments: str) -> str:
-    """Run git as on a machine where nobody has set anything; within a hook of git, too."""
+    """Run git without any user configuration, also inside a git hook."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What cannot be reviewed is refused where it comes in; what slips through harms nobody."""
+"""Changes that cannot be reviewed are refused at submission, and are harmless if stored."""
 
 from __future__ import annotations
 

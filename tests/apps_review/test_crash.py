@@ -1,4 +1,4 @@
-"""A process that dies after any statement of a review, from its submission to its erasure."""
+"""A process is killed after each statement of a review, from submission to erasure."""
 
 from __future__ import annotations
 

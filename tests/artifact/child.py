@@ -1,4 +1,4 @@
-"""A process that stores an artifact and dies on the way, without a chance to clean up."""
+"""A process that is killed while it stores an artifact, before it can clean up."""
 
 from __future__ import annotations
 

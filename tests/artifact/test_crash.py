@@ -117,7 +117,7 @@ def test_a_commit_whose_answer_was_lost_is_recognised_as_our_own(shop: Holdfast)
 
 
 class AnswerLost(FaultyStore):
-    """The second write is committed, and the caller is told that it was not."""
+    """The second write is committed, but its answer is an error."""
 
     def write(self, work: Callable[[Tx], T]) -> T:
         done = super().write(work)

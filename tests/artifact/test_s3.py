@@ -152,7 +152,7 @@ def test_missing_credentials_and_a_missing_bucket_are_a_matter_of_settings(
 
 @pytest.fixture
 def deaf() -> Iterator[str]:
-    """An address where nobody listens."""
+    """An address without a listener."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"

@@ -322,7 +322,7 @@ class House:
         }
 
     def _unplaced(self) -> set[str]:
-        """What was billed under a name that no item of ours has: money nobody could account for."""
+        """Charges under a name that no item has."""
         billed = {charge.custom_id for charge in self.sim.ledger.charges if charge.custom_id}
         ours = look(self.hf.store, "SELECT custom_id FROM holdfast.batch_item")
         return billed - {row["custom_id"] for row in ours}

@@ -64,7 +64,7 @@ class Shout:
 
 @dataclass(slots=True)
 class Outgoing:
-    """An application, its provider, and everything that was told."""
+    """An application, its provider, and the emitted events."""
 
     hf: Holdfast
     clock: FakeClock

@@ -69,7 +69,7 @@ class Planted:
 
 @dataclass(slots=True)
 class Stage:
-    """An application with the lane, a provider that does what the test says, and what was told."""
+    """An application with the batch service, a scripted provider, and the emitted events."""
 
     hf: Holdfast
     clock: FakeClock

@@ -1,4 +1,4 @@
-"""A provider that does what a test says, in memory: files, batches, answers, and who paid for what.
+"""A scripted provider in memory: files, batches, replies and charges.
 
 Ask it for faults with ``script("create", …)``: what is scripted is used up call by call, and then
 the provider behaves. Time is the test's clock. What it was paid for is told by the first input of
@@ -368,7 +368,7 @@ class ScriptedProvider:
 
 
 def _drop(made: object) -> None:
-    """What a late call made is nobody's answer."""
+    """The result of a late call belongs to no caller."""
 
 
 class NoClient:

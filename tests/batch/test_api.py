@@ -243,7 +243,7 @@ def test_a_job_of_the_lane_is_no_workers_and_a_call_of_its_own_is(hf: Holdfast) 
 def test_a_job_that_was_enqueued_without_a_route_is_refused_by_the_worker(
     hf: Holdfast, clock: FakeClock
 ) -> None:
-    """SQL knows no routes: holdfast.enqueue() writes a job that nobody can send anywhere."""
+    """SQL has no routes: holdfast.enqueue() stores a job without one."""
     plain = make_holdfast(hf.settings.db, clock)
     plain.job("text.shout")(lambda job, payload: None)
     job = enqueue(plain)

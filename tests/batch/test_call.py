@@ -402,7 +402,7 @@ def test_an_answer_that_is_always_lost_ends_with_the_budget_of_attempts(scene: S
 
 
 def die_at(scene: Scene, point: Point) -> None:
-    """A worker dies at *point* with its job; its lease runs out, and the job comes back."""
+    """A worker is killed at *point*; its lease expires and the job is rescued."""
 
     def reached(here: Point) -> None:
         if here is point:

@@ -1,4 +1,4 @@
-"""Whatever a provider does and wherever a worker dies: nothing is paid twice, lost, or leaked.
+"""With every provider fault and a kill at every point, nothing is paid twice, lost or leaked.
 
 Every fault script of the simulator and a kill at every point of the lane, with two workers that
 work at the same moment. A fault is played with one of its providers, and every provider has faults

@@ -512,7 +512,7 @@ def test_two_recoveries_at_once_adopt_a_batch_once(out: Outgoing) -> None:
 
 
 def test_a_worker_whose_lease_was_taken_writes_nothing_more(out: Outgoing) -> None:
-    """Whatever step it is at: it wakes up behind somebody who has the batch now."""
+    """At each step, a worker thaws after another one has taken the batch."""
     out.enqueue("one")
     leases = out.service().leases
     assert out.die(Point.PREPARED)
@@ -812,7 +812,7 @@ def test_of_two_batches_with_our_name_the_one_that_is_paid_for_is_kept(out: Outg
 
 
 def test_an_input_that_was_left_behind_is_deleted_in_the_end(out: Outgoing) -> None:
-    """A worker uploads after it lost the batch: nobody hears of the file."""
+    """A worker uploads after it lost the batch, and the file is not recorded."""
     out.enqueue("one")
     other = another(out)
     out.provider.script("upload", Act(other.settle_down))

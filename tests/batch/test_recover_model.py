@@ -1,4 +1,4 @@
-"""Recovery under chance: lost requests, lost answers, late creates, deaths and frozen workers.
+"""Recovery with random lost requests, lost replies, late creates, kills and freezes.
 
 Every seed is another story of a few hours, told with faults far more often than life has them. What
 must hold is the same in all of them: nothing is paid twice, and nothing is lost.
@@ -39,7 +39,7 @@ def fault(rng: random.Random) -> Step | None:
 
 
 class Chance:
-    """Decides at every point of the lane whether the worker dies there, or freezes for a while."""
+    """Decides at every failpoint whether the worker is killed or frozen there."""
 
     def __init__(self, out: Outgoing, rng: random.Random) -> None:
         self.out = out

@@ -1,4 +1,4 @@
-"""Channels against a server that says exactly what it is told to."""
+"""Channels against a scripted server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mail server that says what it is told to say, and remembers what it heard."""
+"""A scripted mail server that records what it received."""
 
 from __future__ import annotations
 

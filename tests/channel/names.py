@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def deaf_port() -> Iterator[int]:
-    """A port of this machine at which nobody listens, and that nobody else can take meanwhile."""
+    """A reserved port of this machine without a listener."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]

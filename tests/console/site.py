@@ -21,7 +21,7 @@ HOSTILE = "<script>alert('x')</script>"
 
 @dataclass
 class OpenAccess:
-    """Admits every request as one caller, or nobody if *key* is set."""
+    """Authenticates every request as one caller, or none if *key* is set."""
 
     hf: Holdfast
     role: str = "admin"

@@ -1,4 +1,4 @@
-"""Faults enter by wrapping the Store: a process that dies, a database that is away."""
+"""A store wrapper that injects faults: a killed process, an unavailable database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Died(BaseException):
 
 
 class FaultyStore(Store):
-    """Passes everything on, until the write it was told about."""
+    """Passes every call on, until the write that was chosen."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -32,12 +32,12 @@ class FaultyStore(Store):
         self.lost = 0
 
     def die_before_commit(self, *, after_writes: int = 0) -> FaultyStore:
-        """The next write runs all its statements; the process dies before the commit."""
+        """The next write runs all its statements; the process is killed before the commit."""
         self._before, self._skip = [Died()], after_writes
         return self
 
     def die_after_commit(self, *, after_writes: int = 0) -> FaultyStore:
-        """The next write is committed; the process dies before anybody hears of it."""
+        """The next write is committed; the process is killed before it returns."""
         self._after, self._skip = [Died()], after_writes
         return self
 

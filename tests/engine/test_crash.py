@@ -40,7 +40,7 @@ def outside(hf: Holdfast) -> Outside:
 
 @pytest.fixture(autouse=True)
 def _leave_a_sound_store(hf: Holdfast) -> Iterator[None]:
-    """Whatever dies, every invariant holds afterwards."""
+    """After every kind of crash, all invariants hold."""
     yield
     assert_sound(hf)
 

@@ -49,7 +49,7 @@ def connect(url: str) -> Any:
 
 
 def on_own_connection(hf: Holdfast, org_id: str) -> Any:
-    """The caller has written before, so on SQLite nobody else can write."""
+    """The caller has written before, so on SQLite no other connection can write."""
     conn = connect(hf.settings.db)
     try:
         conn.execute("CREATE TABLE IF NOT EXISTS mine (n integer)")

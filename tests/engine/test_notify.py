@@ -1,4 +1,4 @@
-"""A notification is best effort: whatever the store does to it, the write it tells about stands."""
+"""A notification is best effort: if it fails, the write it announces is still committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A planning job proposes: it reads, it stores what it found, and it writes only when told to."""
+"""A planning job proposes: it reads, stores its result, and writes only with an apply command."""
 
 from __future__ import annotations
 

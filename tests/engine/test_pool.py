@@ -24,7 +24,7 @@ MINUTE = 60.0
 
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits long for a connection."""
+    """Waits for a connection are short."""
     monkeypatch.setattr(store_postgres, "GET_CONNECTION_SECONDS", 0.05)
 
 
@@ -187,7 +187,7 @@ def test_leases_are_renewed_and_outcomes_recorded_while_handlers_hold_every_conn
 
 
 def test_a_loop_is_never_blocked_by_waiting_for_a_connection(postgres_url: str) -> None:
-    """Whoever holds the connections needs the loop to go on."""
+    """The handlers that hold the connections need the event loop to continue."""
     with make_holdfast(postgres_url, pool_size=2) as hf:
 
         async def take_two() -> None:

@@ -219,7 +219,7 @@ def beat(hf: Holdfast, worker: str, lease_ms: int = 60_000) -> None:
 def test_a_claim_that_its_live_worker_does_not_hold_is_released_at_no_cost(
     work: Holdfast, clock: FakeClock
 ) -> None:
-    """The answer to the claim was lost: the worker lives and knows nothing of it."""
+    """The answer to the claim was lost: the worker runs without the job."""
     enqueued = work.enqueue("slow.work", {}, org_id=ORG)
     claim(work, worker="alive")
     clock.advance(seconds=61)
@@ -402,7 +402,7 @@ def test_a_process_that_just_began_waits_for_workers_before_it_rescues(
 
 @contextmanager
 def held(url: str, statement: str, *params: object) -> Iterator[None]:
-    """A transaction of somebody else that holds what *statement* locks, and stands still."""
+    """An idle transaction of another session that holds the locks of *statement*."""
     with psycopg.connect(url) as other:
         other.execute(statement.encode(), params)
         yield

@@ -705,7 +705,7 @@ def test_a_run_that_dies_is_shown_as_unfinished_and_closed_as_lost_when_its_time
 
 
 class KilledHere(BaseException):
-    """Stands for a process that is gone between a claim and its outcome."""
+    """Simulates a process that ends between a claim and its outcome."""
 
 
 def test_a_run_recorded_as_lost_stays_lost_when_it_resumes(

@@ -211,7 +211,7 @@ def test_an_outcome_of_a_lost_claim_is_refused_while_another_worker_runs_the_job
 def test_an_outcome_of_a_lost_claim_is_refused_while_the_job_waits(
     work: Holdfast, clock: FakeClock, late: Outcome
 ) -> None:
-    """Nobody has claimed it again, so its token is still the one of the lost claim."""
+    """The job was not claimed again, so its token is still that of the lost claim."""
     enqueued = work.enqueue("report.export", {}, org_id=ORG)
     (lost,) = claim(work)
     clock.advance(seconds=61)

@@ -15,7 +15,7 @@ from tests.story import ORG, SQL, events, look, timeline
 
 
 class Review:
-    """A pipeline of three stages that fail as often as told."""
+    """A pipeline of three stages that fail a given number of times."""
 
     def __init__(self, hf: Holdfast, **failures: int) -> None:
         self.calls: Counter[str] = Counter()

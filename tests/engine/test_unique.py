@@ -343,7 +343,7 @@ def test_concurrent_replacements_leave_one_waiting_job(live: Holdfast) -> None:
 
 
 def test_a_claim_and_a_replacement_at_once_lose_no_job_and_run_none_twice(url: str) -> None:
-    """Whoever comes first: the claimed job runs, and the latest is never dropped."""
+    """In either order the claimed job runs, and the latest payload is kept."""
     ran: list[int] = []
     with Holdfast(settings=Settings(db=url), clock=SystemClock()) as hf:
         hf.job(TYPE)(lambda job, payload: ran.append(payload["n"]))

@@ -27,7 +27,7 @@ from tests.story import ORG, by_hand, claim, events, look, make_holdfast, timeli
 
 
 def ignore(change: str, detail: str) -> None:
-    """Somebody else listens to what a worker tells."""
+    """Another subscriber receives the events of a worker."""
 
 
 @contextmanager

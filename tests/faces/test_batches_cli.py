@@ -65,7 +65,7 @@ def _detail(row: Row) -> Any:
 
 
 def quarantine(run: Run, url: str, at: Store, provider: ScriptedProvider) -> str:
-    """A batch of one job whose create had no answer, and that nobody could find again."""
+    """A batch of one job whose create had no answer and whose lookup found nothing."""
     enqueue(run, url)
     provider.script("create", Lose(accepted=True))
     submit(run, url)

@@ -13,7 +13,7 @@ from holdfast.cli.reload import Reloader, SourceWatch
 
 
 class Child:
-    """A process that ends when it is told to, or with *code* by itself."""
+    """A process that ends on request, or by itself with *code*."""
 
     def __init__(self, code: int | None = None, *, is_deaf: bool = False) -> None:
         self.code = code

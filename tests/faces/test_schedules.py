@@ -53,7 +53,7 @@ def app(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def rewind(url: str, name: str, **ago: float) -> None:
-    """As if nobody had dispatched for a while."""
+    """Move the schedules back, as if no dispatcher had run for a while."""
     with Holdfast(settings=Settings(db=url)) as hf:
         trigger = "schedule_never_ticks_back"
         if hf.store.dialect.name == "postgres":

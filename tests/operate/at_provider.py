@@ -67,7 +67,7 @@ def plant_items(
     state: str = "open",
     mode: str = "batch",
 ) -> list[str]:
-    """The first *count* items of a batch, of jobs that nobody enqueued; the ids of those jobs."""
+    """Add *count* items of jobs that do not exist to a batch; return the ids of those jobs."""
     jobs = IdSource(hf.clock).take(count)
     for number, job_id in enumerate(jobs):
         by_hand(

@@ -58,7 +58,7 @@ class Busy:
 def make_busy(
     hf: Holdfast, clock: FakeClock, *, before_last: Callable[[], None] | None = None
 ) -> Busy:
-    """Lead *hf*, which is new, through everything. The clock stands still afterwards.
+    """Run every kind of work on the new *hf*. The clock does not move afterwards.
 
     *before_last* runs before the jobs that are left open are enqueued.
     """

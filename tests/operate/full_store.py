@@ -65,7 +65,7 @@ def _fail(job: Any, payload: Any) -> None:
 
 
 def make_full(hf: Holdfast, clock: FakeClock) -> FullStore:
-    """Fill a new store. The clock stands still afterwards."""
+    """Fill a new store. The clock does not move afterwards."""
     made: dict[str, str] = {}
 
     def before_last() -> None:

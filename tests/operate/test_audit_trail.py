@@ -453,7 +453,7 @@ def anchors_of(hf: Holdfast) -> list[AuditSealed]:
 
 
 def seal(hf: Holdfast) -> int:
-    """Seal by the trail, until no transaction of the server stands before it.
+    """Seal until no earlier transaction of the server is open.
 
     One always may: the next test's database is made meanwhile, in one long transaction.
     """

@@ -106,7 +106,7 @@ def leaks_in_store(url: str) -> list[tuple[str, str, str]]:
 
 
 class Provider(BaseHTTPRequestHandler):
-    """A provider that fails and tells in its reply all that it was told."""
+    """A provider that fails and repeats the request in its reply."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))

@@ -1,4 +1,4 @@
-"""A dead letter is complete, is mended step by step, and no step can be left out."""
+"""A dead letter has all facts; its recovery steps are required in their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many dead letters at once: a dry run first, a reason always, and nobody else's."""
+"""Bulk actions on dead letters: a dry run first, a required reason, and own tenants only."""
 
 from __future__ import annotations
 

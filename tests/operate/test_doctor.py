@@ -364,7 +364,7 @@ def test_a_dead_letter_is_reported_at_once_and_until_its_replay_begins(
 
     fresh = one(work, "dead_letters")
     assert (fresh.severity, fresh.facts) == (WARNING, {"letters": 1, "old": 0})
-    assert "1 dead letters (GONE) need an operator" in fresh.seen
+    assert "1 dead letter (GONE) needs an operator" in fresh.seen
     assert "dead-letters recover" in fresh.remedy
     clock.advance(days=8)
     finding = one(work, "dead_letters")

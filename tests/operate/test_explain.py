@@ -82,7 +82,7 @@ def live(
     queues: Collection[str] = (QUEUE,),
     job_types: Collection[str] = ("report.export",),
 ) -> Heartbeat:
-    """A worker that says that it lives."""
+    """A worker with a current heartbeat."""
     presence = Heartbeat(hf.store, {}, worker, queues, job_types, lease_ms=60_000)
     presence.send()
     return presence

@@ -48,7 +48,7 @@ def change(hf: Holdfast, job: Any, changes: str, table: str = "job", **params: A
 
 
 def say(hf: Holdfast, job: Any, name: str, attempt: int = 1, detail: str | None = None) -> None:
-    """An audit event that nobody wrote."""
+    """Insert an audit event that no transition wrote."""
     plant(hf, EVENT, id=job.id, name=name, attempt=attempt, detail=detail)
 
 

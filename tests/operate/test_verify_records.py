@@ -1,4 +1,4 @@
-"""What the audit records of rows: digests that hold whoever writes and whoever looks."""
+"""Digests of rows in the audit, equal for every writer and reader."""
 
 from __future__ import annotations
 

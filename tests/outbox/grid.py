@@ -1,4 +1,4 @@
-"""Which stories are told: every channel with every fault, every kill and every stall, and crossed.
+"""The test cases: every channel with every fault, kill and stall, and combinations.
 
 A cell is left out only where its fault cannot be; each such place says why.
 """
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def is_alone(self) -> bool:
-        """Whether only one thing goes wrong, so that the end can be told exactly."""
+        """Whether there is only one fault, so that the outcome is exactly known."""
         return self.fault == CALM or not (self.kill or self.stall)
 
 

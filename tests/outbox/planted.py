@@ -147,7 +147,7 @@ def change(hf: Holdfast, delivery_id: str, changes: str, **params: Any) -> None:
 
 
 def spoil(hf: Holdfast, delivery_id: str, changes: str, **params: Any) -> None:
-    """Change a delivery as nobody may."""
+    """Change a delivery past every rule."""
     if "{now}" in changes or "{later" in changes:
         params["now"] = write_instant(hf.clock.now())
     plant(hf, f"UPDATE holdfast.delivery SET {changes} WHERE id = :id", id=delivery_id, **params)

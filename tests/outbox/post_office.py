@@ -164,11 +164,11 @@ class PostOffice:
             break_channel(hf, self.channel, self.place, [one.name for one in self.faults])
 
     def post(self, count: int = 2) -> None:
-        """So many recipients are to be told."""
+        """The number of recipients."""
         self.hf.outbox.post(intents(self.channel, self.place, count), org_id=ORG)
 
     def mark_one(self) -> None:
-        """Somebody marks a delivery that was never sent, past every rule."""
+        """Mark a delivery that was never sent, past every rule."""
         plant(
             self.hf,
             "UPDATE holdfast.delivery SET state = 'sent', notification_id = 'made-up',"
@@ -367,7 +367,7 @@ class PostOffice:
         )
 
     def _is_believed(self, row: Row, tries: Sequence[Row]) -> bool:
-        """Whether the carrier answered with the very name that the mark has, or nobody can ask."""
+        """Whether the channel confirmed the recorded id, or has no lookup."""
         said = any(
             one["outcome"] == "accepted" and one["provider_id"] == row["notification_id"]
             for one in tries
@@ -404,7 +404,7 @@ class PostOffice:
 
 
 def _is_justified(channel: str, before: Row | None, one: Row, evidence: Sequence[Row]) -> bool:
-    """Whether a try may have been made for the reason that it gives, told from the rows alone."""
+    """Whether the rows permit the recorded reason of an attempt."""
     if before is None or one["reason"] == "first":
         return before is None and one["reason"] in ("first", "looked_up_not_found")
     match one["reason"]:

@@ -148,7 +148,7 @@ def intend_one(hf: Holdfast, intent: OutgoingMessage | None = None) -> Intended:
 
 
 def deliver(hf: Holdfast, one: Intended) -> Delivery:
-    """Deliver once, and see how it stands."""
+    """Deliver once and return the state."""
     hf.outbox.deliver([one.id], org_id=ORG, worker_id="w1")
     return state_of(hf, one)
 

@@ -1,4 +1,4 @@
-"""Canceling: what a canceled job was to tell is not told; what may be out is only asked about."""
+"""Cancel: unsent messages of a canceled job are dropped; possibly sent ones are looked up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that dies at each point of a delivery's way, and the next one that comes."""
+"""A process is killed at each point of a delivery, and another one continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people were told does not stay for ever, and leaves with them when they leave."""
+"""Retention of messages, and erasure of a recipient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a carrier does and wherever a worker dies or stalls: nobody is told twice or forgotten.
+"""With every channel fault, kill and stall, no message is lost or duplicated.
 
 Every fault of the carriers, a kill at every point of the outbox, two workers that reach for the
 same deliveries, both databases. ``make outbox-faults SEEDS=1000`` plays the whole grid and prints
@@ -138,7 +138,7 @@ def play(office: PostOffice, run: Run) -> None:
 
 
 def kill(office: PostOffice, run: Run) -> None:
-    """A worker dies at the point; that it did is certain, or that it never comes there."""
+    """A worker is killed at the point; the test proves it, or that the point is not reached."""
     assert run.kill is not None
     if run.kill is Point.AFTER_INTENT:
         pass

@@ -1,4 +1,4 @@
-"""Free-standing notifications: told once, later if asked, and never at the cost of a write."""
+"""Notifications without a job: sent once, later on request, and never blocking a write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Posting: what is told and the job that tells it are written together, or not at all."""
+"""Post: the messages and their delivery job are stored in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reconciling: what was left unclear, what nobody came for, what is marked without proof."""
+"""Reconcile: unknown outcomes, overdue deliveries, marks without proof."""
 
 from __future__ import annotations
 

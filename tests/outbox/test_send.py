@@ -499,7 +499,7 @@ def test_the_job_fails_if_a_required_recipient_cannot_be_reached(
 
 
 class SteppingClock(SystemClock):
-    """A clock on which the first wait ends when it is told to, and the second is heard of."""
+    """A clock whose first wait ends on request and whose second wait is recorded."""
 
     def __init__(self) -> None:
         self.may_go, self.has_gone = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""A server that says exactly the bytes it is told to, and remembers what it was asked."""
+"""A server that sends given bytes and records the requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a provider's answer means: done, refused, or nobody knows."""
+"""The meaning of a provider's reply: done, refused or unknown."""
 
 from __future__ import annotations
 

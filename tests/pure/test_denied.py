@@ -1,4 +1,4 @@
-"""Which object a driver's refusal is about, whatever language the server speaks."""
+"""The object of a driver's permission error, in every language of the server."""
 
 from __future__ import annotations
 

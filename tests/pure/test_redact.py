@@ -226,7 +226,7 @@ def named(draw: st.DrawFn) -> Planted:
 
 @st.composite
 def literals(draw: st.DrawFn) -> Planted:
-    """A sentence that nobody can tell from another one, quoted where an exception is named."""
+    """An ordinary sentence, quoted on a line that names an exception."""
     core = draw(cores)
     sentence = f"Dear neighbour, {draw(st.text(max_size=10))}{core}{draw(st.text(max_size=10))}"
     return draw(

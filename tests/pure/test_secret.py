@@ -1,4 +1,4 @@
-"""A secret is told by its shape or by its name, and never repeated."""
+"""Secrets are recognised by format or name, and never printed."""
 
 from __future__ import annotations
 

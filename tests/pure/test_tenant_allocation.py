@@ -1,4 +1,4 @@
-"""Pouring a claim over lanes: tenants take turns by weight, and nobody is left out for ever."""
+"""Allocation of a claim to tenants: round-robin by weight, without starvation."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_every_lane_that_may_run_is_served_in_the_end(data: st.DataObject) -> No
 
 
 def windows(depths: Mapping[int, int], size: int, limit: int, count: int) -> Counter[str]:
-    """Claims of a worker that sees *size* tenants at once, from where its round stands on."""
+    """Claims of a worker that reads *size* tenants at once, from its round-robin cursor on."""
     left, at, got = dict(depths), RoundRobinCursor(), Counter[str]()
     for _ in range(count):
         names = sorted((n for n in left if left[n] > 0), key=lambda n: at.position.place(tenant(n)))

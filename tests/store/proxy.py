@@ -8,7 +8,7 @@ import threading
 
 
 class Wire:
-    """Passes bytes to a server until told to lose an answer.
+    """Passes bytes to a server until a test drops an answer.
 
     ``lose_answer_to(word)``: the next message that contains *word* reaches the server and is
     answered; the answer is thrown away and the connection is cut.

@@ -286,7 +286,7 @@ def test_the_engine_role_cannot_touch_the_audit_or_the_rules(
 
 
 def whole_way(url: str) -> None:
-    """Everything the engine does, as whoever *url* names."""
+    """All operations of the engine, with the login of *url*."""
     with make_holdfast(url) as hf:
         seen: list[Any] = []
 

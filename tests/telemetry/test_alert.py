@@ -1,4 +1,4 @@
-"""Alerts: trouble is told once in a while, to whoever asked, and never at the work's expense."""
+"""Alerts: limited in rate, sent to the configured targets, and never blocking work."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_the_same_trouble_has_the_same_fingerprint() -> None:
 
 
 class Told(list[Alert]):
-    """A target that keeps what it is told."""
+    """A target that records alerts."""
 
     def __call__(self, found: Alert) -> None:
         self.append(found)

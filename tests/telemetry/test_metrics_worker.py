@@ -51,7 +51,7 @@ def scrape(port: int, path: str = "/metrics", **headers: str) -> Scraped:
 
 
 def free_port(count: int = 1) -> int:
-    """The first of *count* ports in a row that nobody listens on.
+    """The first of *count* consecutive ports without a listener.
 
     Not of those that the system gives to clients: one that tries such a port before anybody listens
     can meet itself there.

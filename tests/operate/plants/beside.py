@@ -1,4 +1,4 @@
-"""Violations of what stands beside jobs: rewrites, batches, deliveries, artifacts, schedules."""
+"""Violations beyond jobs: rewrites, batches, deliveries, artifacts, schedules."""
 
 from __future__ import annotations
 

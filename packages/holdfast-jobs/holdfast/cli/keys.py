@@ -92,7 +92,11 @@ def list_keys(ctx: click.Context, limit: int, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        print_table(found, _COLUMNS, empty="No API keys. Create one: holdfast keys create NAME")
+        print_table(
+            found,
+            _COLUMNS,
+            empty="No API keys. Create one: holdfast keys create NAME --reason TEXT",
+        )
 
 
 @keys.command()

@@ -28,7 +28,7 @@ NOTHING = "None. The job has ended."
 
 
 def reason_of(situation: Situation, told: ExtensionReasons = NO_REASONS) -> Explanation:
-    """Return the reason by precedence; *told* are the reasons of an extension."""
+    """Return the reason by precedence; *told* contains the reasons of an extension."""
     match situation.state:
         case State.QUEUED:
             return why_waiting(situation, told)
@@ -223,7 +223,4 @@ def _next_step(letter: DeadLetter, replay_job_id: str | None) -> str:
         return f"The replay finishes: holdfast explain {replay_job_id}"
     if never is not None:
         return f"An operator discards it or fixes it forward; {never}."
-    return (
-        f"Next step for an operator: {next_step_of(letter)} (holdfast dead-letters show"
-        f" {letter.job_id})"
-    )
+    return f"{next_step_of(letter)} (holdfast dead-letters show {letter.job_id})"

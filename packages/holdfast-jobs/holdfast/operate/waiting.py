@@ -29,7 +29,7 @@ AHEAD = 1_000
 
 
 def why_waiting(s: Situation, told: ExtensionReasons = NO_REASONS) -> Explanation:
-    """Return the reason of a queued job; *told* are the reasons of an extension."""
+    """Return the reason of a queued job; *told* contains the reasons of an extension."""
     found = _why_waiting(s, told)
     deadline_at = s.at("deadline_at")
     if deadline_at is None:

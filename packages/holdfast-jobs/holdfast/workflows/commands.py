@@ -64,7 +64,11 @@ def list_workflows(
     if as_json:
         print_json(lines)
     else:
-        print_table(lines, COLUMNS, empty="No workflows.")
+        print_table(
+            lines,
+            COLUMNS,
+            empty="No workflows. Enqueue one: chain(…).enqueue(), or another Workflow",
+        )
 
 
 @workflows.command()

@@ -279,7 +279,7 @@ def _quarantined(s: Batched, place: Row) -> Explanation:
         Reason.QUARANTINED,
         f"Its batch {place['batch_id']} at {place['provider']} has been quarantined since"
         f" {utc(_at(place, 'updated_at'))} ({place['error_code'] or 'no code'}).",
-        f"Next step for an operator: holdfast batches show {place['batch_id']}",
+        f"An operator decides: holdfast batches show {place['batch_id']}",
         **_facts(place),
     )
 

@@ -68,7 +68,7 @@ class Group:
 
     @property
     def leader(self) -> InFlight:
-        """The member that stands for the group in the executor pool."""
+        """The member that represents the group in the executor pool."""
         return self.members[0]
 
     @property

@@ -201,14 +201,16 @@ def check_letters(context: CheckContext) -> Iterator[Finding]:
         yield Finding("dead_letters", OK, "No dead letter needs an operator.")
         return
     kinds = row["error_class"] if row["classes"] == 1 else f"{row['classes']} error classes"
+    is_one = row["letters"] == 1
+    needing = f"dead letter ({kinds}) needs" if is_one else f"dead letters ({kinds}) need"
     old = ""
     if row["old"]:
         old = f" {row['old']} of them are older than {length(limits.letter.total_seconds())}."
     yield Finding(
         "dead_letters",
         WARNING,
-        f"{_up_to(row['letters'], limits.count)} dead letters ({kinds}) need an operator, the"
-        f" oldest since {read_instant(row['oldest_at']):%F %T} UTC.{old}",
+        f"{_up_to(row['letters'], limits.count)} {needing} an operator, the oldest since"
+        f" {read_instant(row['oldest_at']):%F %T} UTC.{old}",
         "List them: holdfast dead-letters list. When the cause is fixed: holdfast dead-letters"
         " recover --error-class CLASS --reason TEXT",
         {"letters": row["letters"], "old": row["old"]},
