@@ -119,7 +119,7 @@ def test_the_limits_hold_back_what_they_should(play_here: Play) -> None:
 
 
 def test_batch_processing_submits_and_collects(play_here: Play) -> None:
-    printed, jobs = play_here("batch_lane")
+    printed, jobs = play_here("batch_processing")
 
     assert "a job was: batch_submitted, completed, completed, completed" in printed
     # One for each of two tenants: plain text cannot carry the echo that tells answers apart.

@@ -158,7 +158,9 @@ class Mistral:
         return Answer.from_json(self._job(shown, is_inline=call.query.get("inline") == "true"))
 
     def list(self, call: Call) -> Answer:
-        listed = [shown for shown in self.state.list_batches(call.account) if _wanted(call, shown)]
+        listed = [
+            shown for shown in self.state.list_batches(call.account) if _is_selected(call, shown)
+        ]
         if call.query.get("order_by") == "created":
             listed.reverse()
         number, size = _page(call)
@@ -248,7 +250,7 @@ def _page(call: Call) -> tuple[int, int]:
     return int(given[0]), int(given[1])
 
 
-def _wanted(call: Call, shown: Shown) -> bool:
+def _is_selected(call: Call, shown: Shown) -> bool:
     """Return whether a job matches the filters. The metadata filter's format is unknown."""
     query = call.query
     status = shown.strange_status or STATUS[shown.stage]

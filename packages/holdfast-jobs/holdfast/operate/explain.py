@@ -69,7 +69,7 @@ def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
     known: dict[str, Any] = {
         "turns": tx.many(SQL.list_turns, org_id=org_id, id=job_id, limit=TURNS),
         "workers": list_workers(tx),
-        "deliveries": _look_at_deliveries(tx, org_id, job_id),
+        "deliveries": _list_deliveries(tx, org_id, job_id),
     }
     match Situation(job, settings).state:
         case State.QUEUED:
@@ -85,7 +85,7 @@ def look_at(tx: Tx, settings: Settings, org_id: str, job_id: str) -> Situation:
     return Situation(job, settings, **known)
 
 
-def _look_at_deliveries(tx: Tx, org_id: str, job_id: str) -> list[Row]:
+def _list_deliveries(tx: Tx, org_id: str, job_id: str) -> list[Row]:
     """Return the unsent deliveries that the job intended or was enqueued for."""
     own = {"org_id": org_id, "id": job_id}
     found = tx.maybe(SQL.find_posted, **own)

@@ -138,18 +138,18 @@ def adapter_of(name: str, provider: CommonProviderSettings, kind: str) -> HttpAd
 
 def limits_of(provider: CommonProviderSettings, limits: Limits) -> Limits:
     """The adapter's limits, overridden by the settings of the account."""
-    return replace(limits, **_said(provider, Limits))
+    return replace(limits, **_declared(provider, Limits))
 
 
 def capabilities_of(provider: CommonProviderSettings, capabilities: Capabilities) -> Capabilities:
     """The adapter's capabilities, overridden by the settings of the server."""
-    said = _said(provider, Capabilities)
+    said = _declared(provider, Capabilities)
     if "lookup" in said:
         said["lookup"] = Lookup(said["lookup"])
     return replace(capabilities, **said)
 
 
-def _said(provider: CommonProviderSettings, kind: type) -> dict[str, Any]:
+def _declared(provider: CommonProviderSettings, kind: type) -> dict[str, Any]:
     found = ((item.name, getattr(provider, item.name, None)) for item in fields(kind))
     return {name: value for name, value in found if value is not None}
 

@@ -301,7 +301,7 @@ class Ingest:
         settled, recorded, stopped = self.resources.store.write(
             partial(self._write_in, ends=ends, is_crossed=is_crossed)
         )
-        self._tell(settled, recorded, stopped)
+        self._emit(settled, recorded, stopped)
 
     def _write_in(
         self, tx: Tx, *, ends: Sequence[End], is_crossed: bool
@@ -342,7 +342,7 @@ class Ingest:
             attempt=item.attempt,
         )
 
-    def _tell(
+    def _emit(
         self, settled: Sequence[Settled], recorded: Recorded, stopped: Failure | None
     ) -> None:
         """After the commit: update the counts of the run and emit events."""

@@ -193,7 +193,7 @@ def cancel(ctx: click.Context, /, batch_id: str, reason: str, as_json: bool, **w
     """
     with batches_of(ctx, who) as found:
         canceled = found.cancel(batch_id, reason=reason)
-        _tell(canceled, as_json)
+        _print_batch(canceled, as_json)
         if not found.can_reach(canceled.id):
             click.echo(
                 f"No credential for {canceled.provider} here, so the provider was not contacted."
@@ -216,7 +216,9 @@ def adopt(
 ) -> None:
     """Adopt a quarantined batch that exists at the provider."""
     with batches_of(ctx, who, required=True) as found:
-        _tell(found.adopt(batch_id, provider_batch_id=provider_batch_id, reason=reason), as_json)
+        _print_batch(
+            found.adopt(batch_id, provider_batch_id=provider_batch_id, reason=reason), as_json
+        )
 
 
 @batches.command()
@@ -227,7 +229,7 @@ def release(ctx: click.Context, /, batch_id: str, reason: str, as_json: bool, **
     The jobs are queued again and may be paid again.
     """
     with batches_of(ctx, who, required=True) as found:
-        _tell(found.release(batch_id, reason=reason), as_json)
+        _print_batch(found.release(batch_id, reason=reason), as_json)
 
 
 WHERE = {
@@ -309,7 +311,7 @@ def probe(ctx: click.Context, /, account: str, reason: str, **who: Any) -> None:
     click.echo(f"One request to {account} is allowed; the next due job is sent.")
 
 
-def _tell(batch: BatchRow, as_json: bool) -> None:
+def _print_batch(batch: BatchRow, as_json: bool) -> None:
     if as_json:
         print_json(asdict(batch))
     else:

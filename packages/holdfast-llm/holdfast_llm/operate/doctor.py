@@ -181,7 +181,7 @@ def check_accounts(context: CheckContext) -> Iterator[Finding]:
             "Add its price: [[prices]] in holdfast.toml.",
             {"provider": row["provider"], "model": row["model"], "calls": row["calls"]},
         )
-    stale = list(_look_at_list_prices(context))
+    stale = list(_find_stale_prices(context))
     yield from stale
     if not unpriced and not stale:
         yield Finding("prices", OK, "All recorded usage has a price.")
@@ -196,7 +196,7 @@ def _remedy_of(circuit: Row) -> str:
     return "Correct its key, quota or credit."
 
 
-def _look_at_list_prices(context: CheckContext) -> Iterator[Finding]:
+def _find_stale_prices(context: CheckContext) -> Iterator[Finding]:
     """Check for old list prices of providers that are used or have a budget."""
     today = context.store.clock.now().date()
     used = {row["provider"] for row in context.many(SQL.list_used_providers)}

@@ -58,7 +58,7 @@ def explain_batched(tx: Tx, situation: Situation) -> ExtensionReasons:
     """The reasons of a job that waits for a batch, is in one, or has no account."""
     known = {item.name: getattr(situation, item.name) for item in fields(Situation)}
     if situation.state is State.QUEUED and situation.job["limit_key"] == BATCH_KEY:
-        known |= _look_at_lane(tx, situation)
+        known |= _read_batch_facts(tx, situation)
     elif situation.state in (State.PROCESSING, State.BATCH_SUBMITTED):
         own = {"org_id": situation.job["org_id"], "id": situation.job["id"]}
         known["place"] = tx.maybe(SQL.find_place, **own)
@@ -81,7 +81,7 @@ def reasons_of(s: Batched) -> ExtensionReasons:
             return NO_REASONS
 
 
-def _look_at_lane(tx: Tx, waiting: Situation) -> dict[str, Any]:
+def _read_batch_facts(tx: Tx, waiting: Situation) -> dict[str, Any]:
     """Read the facts that may keep a batch job from being submitted."""
     org_id = waiting.job["org_id"]
     decision = decode(waiting.job["routing_decision"] or "{}")

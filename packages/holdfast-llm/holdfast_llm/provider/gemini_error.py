@@ -45,7 +45,7 @@ def of_status(error: Mapping[str, Any]) -> Failure:
     """The failure of an item or of a batch, from a google.rpc.Code number."""
     code = get_int(error.get("code"))
     if code is not None and code >= 100:
-        return _of(error, code)
+        return _failure_of(error, code)
     name = _NAMES[code] if code is not None and 0 < code < len(_NAMES) else "unknown"
     found = _quota(error) or name
     return Failure(kind_of(found), found, retry_after=_delay(error))
@@ -58,10 +58,10 @@ def refusal(status: int, document: Any) -> Failure | None:
     error = get_object(document, "error")
     if get_int(error.get("code")) is None or not isinstance(error.get("status", ""), str):
         return None
-    return _of(error, status)
+    return _failure_of(error, status)
 
 
-def _of(error: Mapping[str, Any], status: int) -> Failure:
+def _failure_of(error: Mapping[str, Any], status: int) -> Failure:
     name = get_code(error.get("status"))
     message = error.get("message")
     if status == 403 and isinstance(message, str) and _MAY_NOT_EXIST in message:

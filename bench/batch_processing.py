@@ -1,6 +1,6 @@
 """Measure memory and time of batch processing on both databases, against the simulator.
 
-    python bench/batch_lane.py [--items 50000] [--only sqlite|postgres]
+    python bench/batch_processing.py [--items 50000] [--only sqlite|postgres]
 
 1. Submit and collect one batch with 3 KiB results: seconds, items per second, and memory above
    the idle process. The provider is a separate process.
