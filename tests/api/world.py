@@ -46,6 +46,7 @@ BODIES: dict[str, Any] = {
     "act_on_deliveries": {**REASON, "action": "drop", "filter": {"channel": "mail"}},
     "set_queue_limits": {**REASON, "weight": 2},
     "set_tenant_limits": {**REASON, "weight": 2},
+    "start_run": {**REASON, "name": "recovery"},
     "replay_workflow": REASON,
     "send_workflow_event": {**REASON, "name": "approved"},
     "add_webhook": {**REASON, "url": "https://example.com/hooks"},
@@ -84,6 +85,7 @@ QUERIES = {
 # Routes that need no key: they show nothing of an application, or they authenticate themselves.
 PUBLIC = {
     ("GET", "/openapi.json"),
+    ("GET", "/v1/openapi.json"),
     ("GET", "/v1/docs"),
     ("GET", "/v1/docs.css"),
     ("POST", "/v1/session"),
@@ -197,7 +199,7 @@ class World:
                 operation = route.operation_id
                 assert operation is not None, path
                 scopes = route.endpoint.__holdfast_scopes__  # type: ignore[attr-defined]
-                as_tenant = getattr(route.endpoint, "__holdfast_as_tenant__", False)
+                as_tenant = route.endpoint.__holdfast_options__.as_tenant  # type: ignore[attr-defined]
                 found.append(Called(method, path, operation, scopes, self._ids(path), as_tenant))
                 if method != "GET":
                     BODIES[operation]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -10,7 +11,10 @@ from pydantic import Field
 
 from holdfast.api.caller import Caller, CallerOf
 from holdfast.api.models import Body, Model
+from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.resource import Resource
+from holdfast.operate.page import NEWEST
+from holdfast_review.listing import list_reviews as reviews_of
 from holdfast_review.model import Recipient, Source
 from holdfast_review.reviews import Reviews
 
@@ -51,6 +55,20 @@ class SubmittedReview(Model):
     created: bool
 
 
+class ReviewItem(Model):
+    """A review of a list, without its text."""
+
+    review_id: str
+    org_id: str
+    changelist_id: str
+    review_version: int
+    status: str
+    finding_count: int | None
+    job_id: str
+    created_at: datetime
+    succeeded_at: datetime | None
+
+
 class ReviewDocument(Model):
     """A review with its findings and the state of its deliveries."""
 
@@ -87,6 +105,15 @@ def submit_review(new: NewReview, caller: CallerOf, response: Response) -> Submi
     if not made.created:
         response.status_code = 200
     return SubmittedReview(review_id=made.review.review_id, created=made.created)
+
+
+@router.read("", operation_id="list_reviews")
+def list_reviews(caller: CallerOf, limit: Limit = 50, cursor: Cursor = None) -> Listing[ReviewItem]:
+    """List reviews, newest first, without text."""
+    pages = caller.pages("reviews")
+    before = pages.start(cursor, NEWEST)
+    found = reviews_of(caller.operator.context, limit=limit, before=before)
+    return Listing[ReviewItem].model_validate(pages.page(found, ReviewItem.model_validate))
 
 
 @router.read("/{review_id}", operation_id="get_review")

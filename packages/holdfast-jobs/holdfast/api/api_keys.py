@@ -61,10 +61,10 @@ class Rotation(Body):
 
 
 class MadeKey(Model):
-    """A new key. *secret* is the key itself; it cannot be shown again."""
+    """A new key. *secret* is the key itself; it is shown once, and null in a repeated answer."""
 
     key: Key
-    secret: str
+    secret: str | None
 
     @classmethod
     def from_item(cls, made: CreatedKey) -> MadeKey:
@@ -80,7 +80,7 @@ def list_api_keys(caller: CallerOf, limit: Limit = 50, cursor: Cursor = None) ->
     return Listing[Key].model_validate(pages.page(found, Key.model_validate))
 
 
-@router.write("", operation_id="create_api_key", status_code=201)
+@router.write("", operation_id="create_api_key", status_code=201, shown_once=("secret",))
 def create_api_key(new: NewKey, caller: CallerOf) -> MadeKey:
     """Create a key. The answer shows it once."""
     org_id = None if new.org_id is None else str(new.org_id)
@@ -110,13 +110,13 @@ def create_api_key(new: NewKey, caller: CallerOf) -> MadeKey:
     return MadeKey.from_item(made)
 
 
-@router.read("/{key_id}", operation_id="get_api_key")
+@router.read("/{key_id}", operation_id="get_api_key", volatile=("last_used_at",))
 def get_api_key(key_id: str, caller: CallerOf) -> Key:
     """Return one key."""
     return Key.model_validate(caller.operator.api_keys.get(key_id))
 
 
-@router.write("/{key_id}/rotate", operation_id="rotate_api_key", status_code=201)
+@router.write("/{key_id}/rotate", operation_id="rotate_api_key", status_code=201, shown_once=("secret",))
 def rotate_api_key(key_id: str, rotation: Rotation, caller: CallerOf) -> MadeKey:
     """Create a key with the same permissions; the old one stays valid for a while."""
     overlap = timedelta(seconds=rotation.overlap_seconds)

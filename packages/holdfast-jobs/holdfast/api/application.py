@@ -16,11 +16,13 @@ from starlette.routing import BaseRoute
 
 from holdfast.api import headers, problems, reference, sessions
 from holdfast.api.authentication import COOKIE, Authenticate, Authentication
-from holdfast.api.resource import VERSION
+from holdfast.api.preconditions import Preconditions
+from holdfast.api.resource import VERSION, GuardedRoute
 from holdfast.app import Holdfast
 from holdfast.errors import ConfigError
 from holdfast.operate.access import SecretKind
 from holdfast.operate.bulk_runner import BulkRunner
+from holdfast.operate.run_runner import RunRunner
 
 # The routers of the core, in the order of the API reference.
 ROUTERS = (
@@ -69,6 +71,7 @@ def create_app(
     app.state.authentication = Authentication(hf, authenticate)
     app.state.dev_login = dev_login
     app.state.bulk_runner = BulkRunner(hf)
+    app.state.run_runner = RunRunner()
     # Whether the server is stopping: an event stream ends then.
     app.state.is_stopping = lambda: False
     problems.install(app)
@@ -80,6 +83,12 @@ def create_app(
         if extension.api is not None:
             tables = Depends(partial(hf.extensions.open_tables, extension))
             app.include_router(_load(extension.api), dependencies=[tables])
+    app.state.preconditions = Preconditions()
+    app.state.objects = {
+        path: route
+        for path, route in routes_of(app)
+        if isinstance(route, GuardedRoute) and "GET" in route.methods and path.endswith("}")
+    }
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     app.include_router(reference.router)
     if dev_login is not None:

@@ -21,6 +21,7 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=200,
+        pattern="^[ -~]*$",
         description="Idempotency key: requests of a tenant with the same key are one.",
     ),
 ]

@@ -153,7 +153,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 def problem_of(exc: HoldfastError) -> ProblemError:
     """Return the problem for an error of Holdfast."""
     kind = type(exc)
-    status = STATUS[_listed(kind, STATUS)]
+    status = STATUS[listed(kind, STATUS)]
     code = _CODES[kind] if kind in _CODES else code_of(kind)
     # The message of an error of the server may describe its configuration.
     own = "The server failed." if status >= 500 else str(exc)
@@ -191,7 +191,8 @@ def _first(kind: type, known: Mapping[type[Exception], Any]) -> type[Exception] 
     return next((base for base in kind.__mro__ if base in known), None)
 
 
-def _listed(kind: type, known: Mapping[type[Exception], Any]) -> type[Exception]:
+def listed(kind: type, known: Mapping[type[Exception], Any]) -> type[Exception]:
+    """The first class of the hierarchy of *kind* that is in *known*."""
     found = _first(kind, known)
     assert found is not None, "every error of Holdfast is a HoldfastError"
     return found

@@ -83,7 +83,9 @@ def list_queues(
     return Listing[Queue].model_validate(pages.page(found, Queue.from_item))
 
 
-@router.read("/{name}", operation_id="get_queue")
+@router.read(
+    "/{name}", operation_id="get_queue", volatile=("waiting", "deferred", "tenants", "oldest_at")
+)
 def get_queue(name: str, caller: CallerOf) -> Queue:
     """Return one queue."""
     return Queue.from_item(caller.operator.queues.get(name))

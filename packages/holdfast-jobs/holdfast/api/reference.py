@@ -23,6 +23,7 @@ nav a { margin-right: 1rem; }
 """
 
 
+@router.get("/v1/openapi.json")
 @router.get("/openapi.json")
 async def openapi(request: Request) -> Response:
     """The OpenAPI document."""
@@ -61,7 +62,7 @@ def render(document: dict[str, Any], prefix: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>Holdfast API</title><link rel="stylesheet" href="{escape(prefix)}/v1/docs.css">'
         f"</head><body><h1>Holdfast API</h1><p>{escape(document['info']['description'])}</p>"
-        f'<p>The OpenAPI document: <a href="{escape(prefix)}/openapi.json">openapi.json</a></p>'
+        f'<p>The OpenAPI document: <a href="{escape(prefix)}/v1/openapi.json">openapi.json</a></p>'
         f'<nav>{links}<a href="#models">models</a></nav>{"".join(parts)}'
         f'<h2 id="models">Models</h2>{models}</body></html>'
     )

@@ -11,18 +11,20 @@ for a document that the client has.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Coroutine, Sequence
-from functools import wraps
-from inspect import iscoroutinefunction
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial, wraps
+from inspect import iscoroutinefunction, signature
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
+from holdfast.api import idempotency, preconditions
 from holdfast.api.authentication import SAFE, Authentication
 from holdfast.api.bodies import BoundedRequest
+from holdfast.api.preconditions import Preconditions, with_etag
 from holdfast.api.problems import MEDIA_TYPE, Problem
 from holdfast.errors import ConfigError
 from holdfast.operate.access import FRONTEND, READ, WRITE, limited_reads
@@ -30,6 +32,7 @@ from holdfast.operate.access import FRONTEND, READ, WRITE, limited_reads
 F = TypeVar("F", bound=Callable[..., Any])
 
 VERSION = "/v1"
+Handle = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _SCHEMA = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 _SAYS = {
@@ -40,6 +43,7 @@ _SAYS = {
     405: "The resource does not support this method.",
     408: "The body arrived too slowly.",
     409: "The state of the object does not allow the operation.",
+    412: "The object is not the version that If-Match names.",
     413: "The body is too large.",
     415: "The body is compressed, or not JSON.",
     422: "Fields of the request are invalid.",
@@ -55,6 +59,20 @@ def problems(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"description": _SAYS[code], **_SCHEMA} for code in sorted({*_ALWAYS, *codes})}
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a route is read or repeated."""
+
+    # Whether PostgreSQL reads in the role of tenants.
+    as_tenant: bool = False
+    # Fields of an object that change by themselves, and so are not part of its version.
+    volatile: frozenset[str] = frozenset()
+    # Fields of an answer that are secret, and so are not kept for a repeated request.
+    shown_once: frozenset[str] = frozenset()
+    # Whether the operation keeps idempotency keys itself.
+    has_own_key: bool = False
+
+
 class GuardedRoute(APIRoute):
     """A route that needs an authenticated caller."""
 
@@ -68,10 +86,16 @@ class GuardedRoute(APIRoute):
             )
         return found
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    @property
+    def object_path(self) -> str | None:
+        """The path of the object that the route is for; None for a collection."""
+        head, brace, _ = self.path.rpartition("}")
+        return head + brace or None
+
+    def get_route_handler(self) -> Handle:
         """Return the handler with the checks before it."""
-        handle, needed = super().get_route_handler(), self.needed
-        as_tenant: bool = getattr(self.endpoint, "__holdfast_as_tenant__", False)
+        self.handle_admitted = handle = super().get_route_handler()
+        needed, options = self.needed, getattr(self.endpoint, "__holdfast_options__", Options())
 
         async def guarded(request: Request) -> Response:
             access: Authentication = request.app.state.authentication
@@ -79,26 +103,37 @@ class GuardedRoute(APIRoute):
             bounded.state.caller = await access.admit(bounded, needed)
             if bounded.method not in SAFE:
                 await bounded.check_content()
-                return await handle(bounded)
-            org_id = bounded.state.caller.org_id if as_tenant else None
+                return await self._change(bounded, options, handle)
+            org_id = bounded.state.caller.org_id if options.as_tenant else None
             with limited_reads(access.limits.read_seconds, org_id):
-                return with_etag(request, await handle(bounded))
+                return with_etag(request, await handle(bounded), options.volatile)
 
         return guarded
 
+    async def _change(self, request: BoundedRequest, options: Options, handle: Handle) -> Response:
+        """Make a change once for each idempotency key, and only to the version of If-Match."""
 
-def with_etag(request: Request, response: Response) -> Response:
-    """Return the response with an ETag, or 304 if the client has this document."""
-    body = getattr(response, "body", None)
-    if response.status_code != 200 or not body:
-        return response
-    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    response.headers["ETag"] = etag
-    known = [tag.strip().removeprefix("W/") for tag in
-             request.headers.get("if-none-match", "").split(",")]  # fmt: skip
-    if etag in known or "*" in known:
-        return Response(status_code=304, headers={"ETag": etag})
-    return response
+        async def hold() -> Response:
+            read = request.app.state.objects.get(self.object_path)
+            if read is None or "if-match" not in request.headers:
+                return await handle(request)
+            checks: Preconditions = request.app.state.preconditions
+            path = read.path.format(**request.path_params)
+            act = partial(handle, request)
+            return await checks.hold(request, path, read.read_object, act)
+
+        if options.has_own_key:
+            return await hold()
+        return await idempotency.once(request, options.shown_once, hold)
+
+    async def read_object(self, request: Request) -> Response:
+        """Answer a GET of a caller who was admitted."""
+        access: Authentication = request.app.state.authentication
+        options = getattr(self.endpoint, "__holdfast_options__", Options())
+        org_id = request.state.caller.org_id if options.as_tenant else None
+        with limited_reads(access.limits.read_seconds, org_id):
+            response = await self.handle_admitted(request)
+        return with_etag(request, response, options.volatile)
 
 
 def _in_thread(endpoint: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,6 +167,7 @@ class Resource(APIRouter):
         frontend: bool = False,
         as_tenant: bool = False,
         also: Sequence[str] = (),
+        volatile: Collection[str] = (),
         **options: Any,
     ) -> Callable[[F], F]:
         """Declare a GET that needs the scope ``NOUN:read``; *frontend* keys may use it too.
@@ -140,6 +176,8 @@ class Resource(APIRouter):
 
         *as_tenant*: for a key of a tenant, PostgreSQL reads in the role of tenants, so that
         row-level security checks the statements as well.
+
+        *volatile* names fields that change by themselves: If-Match does not compare them.
         """
         responses = {
             **problems(),
@@ -152,19 +190,39 @@ class Resource(APIRouter):
         )
 
         def read(endpoint: F) -> F:
-            endpoint.__holdfast_as_tenant__ = as_tenant  # type: ignore[attr-defined]
+            found = Options(as_tenant=as_tenant, volatile=frozenset(volatile))
+            endpoint.__holdfast_options__ = found  # type: ignore[attr-defined]
             return declare(endpoint)
 
         return read
 
     def write(
-        self, path: str, *, frontend: bool = False, method: str = "POST", **options: Any
+        self,
+        path: str,
+        *,
+        frontend: bool = False,
+        method: str = "POST",
+        shown_once: Collection[str] = (),
+        **options: Any,
     ) -> Callable[[F], F]:
-        """Declare a route that needs the scope ``NOUN:write``: by default a POST."""
-        responses = {**problems(*_WITH_BODY), **options.pop("responses", {})}
-        declare = self._declare(method, WRITE, path, frontend, {**options, "responses": responses})
+        """Declare a route that needs the scope ``NOUN:write``: by default a POST.
+
+        A repeated request with the same Idempotency-Key is answered like the first one. An
+        operation that keeps the keys itself has a parameter *idempotency_key*. *shown_once* names
+        the secrets of the answer, which are not repeated. A route for an object takes If-Match if
+        its path continues the path of a GET.
+        """
+        codes, parameters = _WITH_BODY, []
+        if "{" in path:
+            codes, parameters = (*_WITH_BODY, 412), [preconditions.PARAMETER]
 
         def write(endpoint: F) -> F:
+            has_own_key = "idempotency_key" in signature(endpoint).parameters
+            found = Options(shown_once=frozenset(shown_once), has_own_key=has_own_key)
+            endpoint.__holdfast_options__ = found  # type: ignore[attr-defined]
+            says = [*parameters, *([] if has_own_key else [idempotency.PARAMETER])]
+            given = {**options, "responses": {**problems(*codes), **options.get("responses", {})}}
+            declare = self._declare(method, WRITE, path, frontend, given, parameters=says)
             declare(_in_thread(endpoint))
             return endpoint
 
@@ -178,12 +236,15 @@ class Resource(APIRouter):
         frontend: bool,
         options: dict[str, Any],
         also: Sequence[str] = (),
+        parameters: Sequence[dict[str, Any]] = (),
     ) -> Callable[[F], F]:
         scopes = (f"{self.noun}:{verb}", *also, *((FRONTEND,) if frontend else ()))
 
         def declare(endpoint: F) -> F:
             endpoint.__holdfast_scopes__ = scopes  # type: ignore[attr-defined]
-            says = {"x-holdfast-scopes": list(scopes)}
+            says: dict[str, Any] = {"x-holdfast-scopes": list(scopes)}
+            if parameters:
+                says["parameters"] = list(parameters)
             self.add_api_route(path, endpoint, methods=[method], openapi_extra=says, **options)
             return endpoint
 

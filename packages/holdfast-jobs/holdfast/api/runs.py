@@ -1,14 +1,15 @@
-"""Bounded runs: the log of those that were performed."""
+"""Bounded runs: start one, and read the log of those that were performed."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Query, Request, Response
+from pydantic import Field
 
 from holdfast.api.caller import CallerOf
-from holdfast.api.models import Model
+from holdfast.api.models import Body, Model, Reason
 from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.resource import Resource
 from holdfast.operate.page import NEWEST
@@ -49,6 +50,30 @@ class Run(Model):
         given: dict[str, Any] = {name: getattr(report, name, None) for name in cls.model_fields}
         actor = f"{report.actor.type}:{report.actor.id}"
         return cls(**{**given, "actor": actor, "error_counts": dict(report.error_counts)})
+
+
+class NewRun(Body):
+    """A run to start. It is declared in the settings as [runs.NAME]."""
+
+    name: str = Field(min_length=1, max_length=200)
+    reason: Reason
+    max_jobs: int | None = Field(
+        default=None, ge=1, le=100_000, description="Overrides max_jobs_per_run."
+    )
+
+
+@router.write("", operation_id="start_run", status_code=202)
+def start_run(new: NewRun, caller: CallerOf, request: Request, response: Response) -> Run:
+    """Start a bounded run in the server. For an admin of operations.
+
+    The answer is the stored run; Location is where its report is. Without pending work the run has
+    ended as skipped.
+    """
+    prepared = caller.operator.runs.prepare(new.name, reason=new.reason, max_jobs=new.max_jobs)
+    report = request.app.state.run_runner.start(prepared)
+    root = request.scope.get("root_path", "")
+    response.headers["Location"] = f"{root}/v1/runs/{report.run_id}"
+    return Run.from_item(report)
 
 
 @router.read("", operation_id="list_runs")

@@ -82,7 +82,11 @@ def list_schedules(
     return Listing[Schedule].model_validate(pages.page(found, Schedule.model_validate))
 
 
-@router.read("/{name}", operation_id="get_schedule")
+@router.read(
+    "/{name}",
+    operation_id="get_schedule",
+    volatile=("next_fire_at", "last_fire_at", "last_outcome", "last_detail"),
+)
 def get_schedule(name: str, caller: CallerOf) -> Schedule:
     """Return one schedule."""
     return Schedule.model_validate(caller.operator.schedules.get(name))

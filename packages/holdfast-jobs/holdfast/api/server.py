@@ -81,6 +81,7 @@ class Server:
             self._server.run(sockets=[self._socket])
         finally:
             self.app.state.bulk_runner.stop()
+            self.app.state.run_runner.stop(SHUTDOWN_SECONDS)
 
     def stop(self) -> None:
         """Stop serving, from any thread."""

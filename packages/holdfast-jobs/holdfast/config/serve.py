@@ -24,6 +24,11 @@ _VARIABLE = text(
     is_address=True,
 )
 _PATH = text("an absolute path", re.compile(r"/\S+"), is_address=True)
+_TRACE_URL = text(
+    'an address with {trace_id}, such as "https://traces.example.com/trace/{trace_id}"',
+    re.compile(r"https?://[^\s/@?#{}\"<>]+/[^\s\"<>{}]*\{trace_id\}[^\s\"<>{}]*"),
+    is_address=True,
+)
 _CLAIM = text("the name of a claim, such as groups", re.compile(r"[!-~]{1,200}"))
 _VALUES = texts("a list of values of the claim", lambda value: 0 < len(value) <= 200)
 
@@ -117,5 +122,11 @@ class ServeSettings(Section):
     """How long a client may take to send a request body."""
     read_seconds: float = setting(5.0, number(0.1, 300))
     """How long the database may work on one read of a request."""
+    idempotency_hours: float = setting(24.0, number(1, 30 * 24))
+    """How long the answer of a request with an `Idempotency-Key` is kept. Enqueues are recognised
+    as long as their job is stored."""
+    trace_url: str | None = setting(None, _TRACE_URL)
+    """Address of a trace in your tracing tool, with `{trace_id}`, such as
+    `https://grafana.example.com/explore?trace={trace_id}`. The page of a job links to it."""
     oidc: OidcSettings = section(OidcSettings)
     """Login to the console with OpenID Connect."""

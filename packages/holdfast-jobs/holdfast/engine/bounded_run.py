@@ -93,6 +93,11 @@ class BoundedRun:
 
         With *is_maintained*, the caller has already run the maintenance that precedes a run.
         """
+        opened = self.open(is_maintained=is_maintained)
+        return self.complete() if opened is None else opened
+
+    def open(self, *, is_maintained: bool = False) -> RunReport | None:
+        """Store the run as started, and return None; or the report of a run that has no work."""
         app = self.app
         if not is_maintained:
             maintain(
@@ -107,8 +112,10 @@ class BoundedRun:
         if not app.store.write(lambda tx: self._open(tx, pending)):
             assert self.trigger.tick is not None
             return run_log.find_tick(app.store, self.name, self.trigger.tick)
-        if pending == 0:
-            return self._report()
+        return self._report() if pending == 0 else None
+
+    def complete(self) -> RunReport:
+        """Perform a run that :meth:`open` has stored, and return its report."""
         try:
             self._work()
         except BaseException:

@@ -32,9 +32,9 @@ class Webhook(Model):
 
 
 class NewSecret(Webhook):
-    """An endpoint with its new secret, which is not shown again."""
+    """An endpoint with its new secret, which is shown once, and null in a repeated answer."""
 
-    secret: str
+    secret: str | None
 
 
 class NewWebhook(Body):
@@ -65,7 +65,7 @@ def list_webhooks(
     return Listing[Webhook].model_validate(pages.page(found, Webhook.model_validate))
 
 
-@router.write("", operation_id="add_webhook", status_code=201)
+@router.write("", operation_id="add_webhook", status_code=201, shown_once=("secret",))
 def add_webhook(new: NewWebhook, caller: CallerOf) -> NewSecret:
     """Register an endpoint, and return its secret, which is not shown again."""
     tenant = None if new.org_id is None else str(new.org_id)
@@ -79,7 +79,7 @@ def get_webhook(webhook_id: str, caller: CallerOf) -> Webhook:
     return Webhook.model_validate(_noun(caller).get(webhook_id))
 
 
-@router.write("/{webhook_id}/rotate", operation_id="rotate_webhook")
+@router.write("/{webhook_id}/rotate", operation_id="rotate_webhook", shown_once=("secret",))
 def rotate_webhook(webhook_id: str, action: Action, caller: CallerOf) -> NewSecret:
     """Give an endpoint a new secret. The previous one signs as well for a while."""
     return _with_secret(_noun(caller).rotate(webhook_id, reason=action.reason))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -49,7 +50,7 @@ def show_job(visit: PageContext) -> Shown:
         "stages": stages,
         "pipeline": _pipeline(visit, view, stages),
         "trace": trace,
-        "trace_url": None,
+        "trace_url": _trace_url(visit, trace),
     }
     return Shown("job.html", str(view.record["job_type"]), values)
 
@@ -107,6 +108,14 @@ def _pipeline(
 def _trace_id(traceparent: Any) -> str | None:
     parts = str(traceparent or "").split("-")
     return parts[1] if len(parts) >= 3 else None
+
+
+def _trace_url(visit: PageContext, trace: str | None) -> str | None:
+    """The trace in the tracing tool, if one is set. The id may come from a client's header."""
+    address = visit.operator.context.app.settings.serve.trace_url
+    if address is None or trace is None or re.fullmatch("[0-9a-f]{32}", trace) is None:
+        return None
+    return str(address).replace("{trace_id}", trace)
 
 
 def _instant(value: Any) -> datetime | None:
