@@ -52,8 +52,8 @@ FIRST = {
     "add_dead_letter_note": ("body",),
     "edit_held_rewrite": ("text",),
 }
-# Changes that the server makes once, however often they are sent.
-REPEATABLE = {"submit_review"}
+# Changes whose body has an idempotency key of its own.
+KEY_IN_BODY = {"submit_review"}
 HEAD = '"""{name}. Written by tools/client_code.py."""\n'
 
 
@@ -153,7 +153,7 @@ class Writer:
             tuple(self._arguments(given)),
             returned,
             read,
-            any(one["name"] == "Idempotency-Key" for one in given.get("parameters", ())),
+            any(one.place == "header" for one in self._arguments(given)),
         )
         self.operations.setdefault(tag, []).append(made)
 
@@ -173,7 +173,9 @@ class Writer:
             for name in sorted(schema["properties"], key=lambda one: one not in first):
                 kind = self._type(schema["properties"][name], is_input=True)
                 yield Argument(name, "body", kind, name in needed, name in first)
-        if any(one["name"] == "Idempotency-Key" for one in listed):
+        if given["operationId"] not in KEY_IN_BODY and any(
+            one["name"] == "Idempotency-Key" for one in listed
+        ):
             yield Argument("idempotency_key", "header", "str", False, False)
 
     def _answer(self, given: dict[str, Any]) -> tuple[str, str]:
@@ -305,8 +307,6 @@ class Writer:
         if one.method != "GET":
             named = [f'"{a.name}": {a.name}' for a in one.arguments if a.place == "body"]
             lines.append(f"        body=given({{{', '.join(named)}}}),")
-            if not one.has_key and one.id not in REPEATABLE:
-                lines.append("        is_repeatable=False,")
         return "\n".join([*lines, "    )"]) + "\n"
 
     def _resource(self, tag: str, operations: list[Operation], *, is_async: bool) -> str:

@@ -240,6 +240,7 @@ def test_two_requests_with_one_key_at_the_same_time_act_once(
 
     assert first.status_code == 201
     assert (second.status_code, second.json()["code"]) == (409, "request_in_progress")
+    assert second.headers["Retry-After"] == "1"
     assert count(hf, "dead_letter_note") == 1
 
 
@@ -344,9 +345,7 @@ def test_jobs_that_arrive_do_not_change_the_version_of_their_queue(
     ("sent", "status"),
     [("*", 200), ('"x", {etag}', 200), ("W/{etag}", 412), ('""', 412), ("x", 412), ('"x"', 412)],
 )
-def test_if_match_compares_strongly_and_takes_a_list(
-    api: Client, sent: str, status: int
-) -> None:
+def test_if_match_compares_strongly_and_takes_a_list(api: Client, sent: str, status: int) -> None:
     job = api.post("/v1/jobs", {"job_type": "work"}).json()["id"]
     etag = api.get(f"/v1/jobs/{job}").headers["ETag"]
 
@@ -368,9 +367,7 @@ def test_if_match_on_an_object_of_another_tenant_finds_nothing(
     foreign = Client(hf, app, make_key(hf, "admin", OTHER_ORG))
 
     for sent in (etag, "*", '"x"'):
-        answer = foreign.post(
-            f"/v1/jobs/{job}/cancel", {"reason": WHY}, headers={"If-Match": sent}
-        )
+        answer = foreign.post(f"/v1/jobs/{job}/cancel", {"reason": WHY}, headers={"If-Match": sent})
         assert answer.status_code == 404
 
 

@@ -210,14 +210,27 @@ def test_a_lost_answer_is_repeated_with_the_same_key_and_is_one_job(hf: Holdfast
     assert [(one.state, one.jobs) for one in client.jobs.counts()] == [("queued", 1)]
 
 
-def test_a_cancel_without_an_answer_is_not_repeated(hf: Holdfast) -> None:
+def test_a_change_without_an_answer_is_repeated_with_its_key_and_made_once(hf: Holdfast) -> None:
     client, transport = client_of(hf)
     job = client.jobs.enqueue("work", {})
     transport.failures, transport.requests = [httpx2.ReadError("lost")], []
 
-    with pytest.raises(Unavailable):
-        client.jobs.cancel(job.id, reason="test")
-    assert len(transport.requests) == 1
+    assert client.jobs.cancel(job.id, reason="test") == "canceled"
+
+    assert len(transport.requests) == 2
+    assert len({one.headers["idempotency-key"] for one in transport.requests}) == 1
+    events = [event.name for event in client.jobs.events(job.id)]
+    assert events.count("job.canceled") == 1, events
+
+
+def test_a_change_that_is_still_in_progress_is_asked_for_again(hf: Holdfast) -> None:
+    document = {"code": "request_in_progress", "detail": "in progress"}
+    busy = httpx2.Response(409, json=document, headers={"Retry-After": "0"})
+    client, transport = client_of(hf, busy)
+
+    client.jobs.enqueue("work", {})
+
+    assert len(transport.requests) == 2
 
 
 def test_problems_are_exceptions_with_code_next_step_and_fields(hf: Holdfast) -> None:

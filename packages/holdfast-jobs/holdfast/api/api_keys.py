@@ -116,7 +116,9 @@ def get_api_key(key_id: str, caller: CallerOf) -> Key:
     return Key.model_validate(caller.operator.api_keys.get(key_id))
 
 
-@router.write("/{key_id}/rotate", operation_id="rotate_api_key", status_code=201, shown_once=("secret",))
+@router.write(
+    "/{key_id}/rotate", operation_id="rotate_api_key", status_code=201, shown_once=("secret",)
+)
 def rotate_api_key(key_id: str, rotation: Rotation, caller: CallerOf) -> MadeKey:
     """Create a key with the same permissions; the old one stays valid for a while."""
     overlap = timedelta(seconds=rotation.overlap_seconds)

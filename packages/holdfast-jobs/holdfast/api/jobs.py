@@ -240,9 +240,7 @@ def count_jobs(caller: CallerOf, org_id: NamedId | None = None) -> list[JobCount
     return [JobCounts.model_validate(count) for count in found]
 
 
-@router.read(
-    "/{job_id}", operation_id="get_job", as_tenant=True, volatile=("lease_expires_at",)
-)
+@router.read("/{job_id}", operation_id="get_job", as_tenant=True, volatile=("lease_expires_at",))
 def get_job(job_id: str, caller: CallerOf) -> JobDetail:
     """Return one job."""
     view = caller.operator.jobs.get(job_id)

@@ -24,7 +24,7 @@ PARAMETER: dict[str, Any] = {
     "in": "header",
     "required": False,
     "schema": {"type": "string", "maxLength": 1000, "pattern": "^[ -~]*$"},
-    "description": "The ETag of the object: with another one nothing is done, and the answer is 412.",
+    "description": "The ETag of the object: if it has another one, nothing is done (412).",
 }
 Read = Callable[[Request], Awaitable[Response]]
 

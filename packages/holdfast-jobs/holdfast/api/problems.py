@@ -35,6 +35,7 @@ from holdfast.errors import (
     UnknownKind,
 )
 from holdfast.operate.access import AccessDenied, ReadTimeout, TooManyRequests
+from holdfast.operate.idempotent_requests import RequestInProgress
 from holdfast.redact import visible
 
 log = logging.getLogger("holdfast.api")
@@ -166,6 +167,8 @@ def problem_of(exc: HoldfastError) -> ProblemError:
         headers["WWW-Authenticate"] = "Bearer"
     elif isinstance(exc, TooManyRequests):
         headers["Retry-After"] = str(exc.retry_after)
+    elif isinstance(exc, RequestInProgress):
+        headers["Retry-After"] = "1"
     elif status in (429, 503) and not isinstance(exc, (ConfigError, SchemaMismatch)):
         headers["Retry-After"] = "5" if isinstance(exc, StoreDown) else "1"
     if errors:

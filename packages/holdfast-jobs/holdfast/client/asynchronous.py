@@ -71,7 +71,7 @@ class AsyncClient:
         await self._http.aclose()
 
     async def call(self, call: Call[T]) -> T:
-        """Make a request, again if that is safe. Raises ApiError."""
+        """Make a request, again if its answer is lost or says so. Raises ApiError."""
         for attempt in range(operations.ATTEMPTS):
             retry_after = None
             try:
@@ -83,15 +83,12 @@ class AsyncClient:
                     json=None if call.body is None else dict(call.body),
                 )
             except httpx2.TransportError as exc:
-                was_sent = not isinstance(exc, httpx2.ConnectError)
                 error: ApiError = unreachable(type(exc).__name__)
-                if was_sent and not call.is_repeatable:
-                    raise error from None
             else:
                 if response.is_success:
                     return call.read(document_of(response))
                 error = error_from(response.status_code, document_of(response))
-                if response.status_code not in operations.RETRIED:
+                if not operations.is_repeated(error):
                     raise error
                 retry_after = response.headers.get("retry-after")
             if attempt + 1 == operations.ATTEMPTS:

@@ -40,8 +40,6 @@ class Call(Generic[T]):
     query: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
-    # Whether it may be sent again after an attempt without an answer.
-    is_repeatable: bool = True
 
     @property
     def target(self) -> str:
@@ -209,6 +207,11 @@ class EventReader(Generic[T]):
             self.has_ended = True
             if document.get("reason") == "access_ended":
                 raise StreamEnded(401, "access_ended", "The key of the stream is no longer valid.")
+
+
+def is_repeated(error: ApiError) -> bool:
+    """Whether a call that got this error is made again. A change has the same idempotency key."""
+    return error.status in RETRIED or error.code == "request_in_progress"
 
 
 def is_final(error: ApiError) -> bool:

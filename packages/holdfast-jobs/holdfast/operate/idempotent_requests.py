@@ -95,7 +95,8 @@ def claim_request(
 ) -> RequestClaim | KeptAnswer:
     """Claim an idempotency key for a request, or return the answer that this request got before.
 
-    *claim_token* is a new UUID. Raises IdempotencyKeyReused, RequestInProgress, or RequestOutcomeUnknown.
+    *claim_token* is a new UUID. Raises IdempotencyKeyReused, RequestInProgress, or
+    RequestOutcomeUnknown.
     """
     claim = RequestClaim(org_id or PLATFORM_ORG, idempotency_key, claim_token)
     row = {**claim._names, "request_hash": request_hash, "keep_ms": ms(keep)}

@@ -13,6 +13,7 @@ from holdfast.client.operations import (
     NotGiven,
     Page,
     given,
+    new_key,
     read_page,
 )
 
@@ -39,10 +40,10 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class MadeKey:
-    """A new key. *secret* is the key itself; it cannot be shown again."""
+    """A new key. *secret* is the key itself; it is shown once, and null in a repeated answer."""
 
     key: Key
-    secret: str
+    secret: str | None
 
 
 def list_api_keys(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Key]]:
@@ -65,6 +66,7 @@ def create_api_key(
     scopes: Sequence[str] | NotGiven = NOT_GIVEN,
     expires_at: datetime | NotGiven | None = NOT_GIVEN,
     requests_per_minute: int | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[MadeKey]:
     """Create a key. The answer shows it once."""
     return Call(
@@ -72,6 +74,7 @@ def create_api_key(
         "POST",
         "/v1/api-keys",
         lambda found: read(MadeKey, found),
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given(
             {
                 "name": name,
@@ -83,7 +86,6 @@ def create_api_key(
                 "requests_per_minute": requests_per_minute,
             }
         ),
-        is_repeatable=False,
     )
 
 
@@ -99,7 +101,11 @@ def get_api_key(key_id: str) -> Call[Key]:
 
 
 def rotate_api_key(
-    key_id: str, *, reason: str, overlap_seconds: int | NotGiven = NOT_GIVEN
+    key_id: str,
+    *,
+    reason: str,
+    overlap_seconds: int | NotGiven = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[MadeKey]:
     """Create a key with the same permissions; the old one stays valid for a while."""
     return Call(
@@ -108,12 +114,12 @@ def rotate_api_key(
         "/v1/api-keys/{key_id}/rotate",
         lambda found: read(MadeKey, found),
         names={"key_id": key_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason, "overlap_seconds": overlap_seconds}),
-        is_repeatable=False,
     )
 
 
-def revoke_api_key(key_id: str, *, reason: str) -> Call[bool]:
+def revoke_api_key(key_id: str, *, reason: str, idempotency_key: str | None = None) -> Call[bool]:
     """End a key and its sessions, at once."""
     return Call(
         "revoke_api_key",
@@ -121,6 +127,6 @@ def revoke_api_key(key_id: str, *, reason: str) -> Call[bool]:
         "/v1/api-keys/{key_id}/revoke",
         lambda found: bool(found["changed"]),
         names={"key_id": key_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )

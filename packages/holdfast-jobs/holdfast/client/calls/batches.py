@@ -13,6 +13,7 @@ from holdfast.client.operations import (
     NotGiven,
     Page,
     given,
+    new_key,
     read_page,
 )
 
@@ -108,7 +109,7 @@ def get_batch(
     )
 
 
-def cancel_batch(batch_id: str, *, reason: str) -> Call[Batch]:
+def cancel_batch(batch_id: str, *, reason: str, idempotency_key: str | None = None) -> Call[Batch]:
     """Cancel a batch at the provider; finished items are collected."""
     return Call(
         "cancel_batch",
@@ -116,12 +117,12 @@ def cancel_batch(batch_id: str, *, reason: str) -> Call[Batch]:
         "/v1/batches/{batch_id}/cancel",
         lambda found: read(Batch, found),
         names={"batch_id": batch_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )
 
 
-def release_batch(batch_id: str, *, reason: str) -> Call[Batch]:
+def release_batch(batch_id: str, *, reason: str, idempotency_key: str | None = None) -> Call[Batch]:
     """Requeue the jobs of a quarantined batch that the provider does not have."""
     return Call(
         "release_batch",
@@ -129,13 +130,17 @@ def release_batch(batch_id: str, *, reason: str) -> Call[Batch]:
         "/v1/batches/{batch_id}/release",
         lambda found: read(Batch, found),
         names={"batch_id": batch_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )
 
 
 def adopt_batch(
-    batch_id: str, *, reason: str, provider_batch_id: str | NotGiven | None = NOT_GIVEN
+    batch_id: str,
+    *,
+    reason: str,
+    provider_batch_id: str | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[Batch]:
     """Collect a quarantined batch that exists at the provider."""
     return Call(
@@ -144,6 +149,6 @@ def adopt_batch(
         "/v1/batches/{batch_id}/adopt",
         lambda found: read(Batch, found),
         names={"batch_id": batch_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason, "provider_batch_id": provider_batch_id}),
-        is_repeatable=False,
     )

@@ -239,7 +239,11 @@ def get_dead_letter(job_id: str) -> Call[DeadLetterDetail]:
 
 
 def triage_dead_letter(
-    job_id: str, *, kind: str, version: int | NotGiven | None = NOT_GIVEN
+    job_id: str,
+    *,
+    kind: str,
+    version: int | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[DeadLetterItem]:
     """Confirm the failure and its kind."""
     return Call(
@@ -248,13 +252,17 @@ def triage_dead_letter(
         "/v1/dead-letters/{job_id}/triage",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"kind": kind, "version": version}),
-        is_repeatable=False,
     )
 
 
 def remediate_dead_letter(
-    job_id: str, *, done: Sequence[str], version: int | NotGiven | None = NOT_GIVEN
+    job_id: str,
+    *,
+    done: Sequence[str],
+    version: int | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[DeadLetterItem]:
     """Confirm every point of the checklist of its kind."""
     return Call(
@@ -263,8 +271,8 @@ def remediate_dead_letter(
         "/v1/dead-letters/{job_id}/remediate",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"done": done, "version": version}),
-        is_repeatable=False,
     )
 
 
@@ -274,6 +282,7 @@ def validate_dead_letter(
     evidence_ref: str,
     is_safe_to_repeat: bool,
     version: int | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[DeadLetterItem]:
     """Record evidence, and that repeating is safe."""
     return Call(
@@ -282,6 +291,7 @@ def validate_dead_letter(
         "/v1/dead-letters/{job_id}/validate",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given(
             {
                 "evidence_ref": evidence_ref,
@@ -289,7 +299,6 @@ def validate_dead_letter(
                 "version": version,
             }
         ),
-        is_repeatable=False,
     )
 
 
@@ -299,6 +308,7 @@ def replay_dead_letter(
     reason: str,
     full_restart: bool | NotGiven = NOT_GIVEN,
     version: int | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[ReplayMade]:
     """Enqueue a replay of a validated dead letter."""
     return Call(
@@ -307,13 +317,13 @@ def replay_dead_letter(
         "/v1/dead-letters/{job_id}/replay",
         lambda found: read(ReplayMade, found),
         names={"job_id": job_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason, "full_restart": full_restart, "version": version}),
-        is_repeatable=False,
     )
 
 
 def verify_dead_letter(
-    job_id: str, *, version: int | NotGiven | None = NOT_GIVEN
+    job_id: str, *, version: int | NotGiven | None = NOT_GIVEN, idempotency_key: str | None = None
 ) -> Call[DeadLetterItem]:
     """Confirm the effects of the replay."""
     return Call(
@@ -322,13 +332,17 @@ def verify_dead_letter(
         "/v1/dead-letters/{job_id}/verify",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"version": version}),
-        is_repeatable=False,
     )
 
 
 def resolve_dead_letter(
-    job_id: str, *, notes: str, version: int | NotGiven | None = NOT_GIVEN
+    job_id: str,
+    *,
+    notes: str,
+    version: int | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[DeadLetterItem]:
     """Close a dead letter whose replay was verified."""
     return Call(
@@ -337,13 +351,17 @@ def resolve_dead_letter(
         "/v1/dead-letters/{job_id}/resolve",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"notes": notes, "version": version}),
-        is_repeatable=False,
     )
 
 
 def discard_dead_letter(
-    job_id: str, *, reason: str, version: int | NotGiven | None = NOT_GIVEN
+    job_id: str,
+    *,
+    reason: str,
+    version: int | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[DeadLetterItem]:
     """Give the work up."""
     return Call(
@@ -352,13 +370,18 @@ def discard_dead_letter(
         "/v1/dead-letters/{job_id}/discard",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason, "version": version}),
-        is_repeatable=False,
     )
 
 
 def fix_forward_dead_letter(
-    job_id: str, *, reason: str, reference: str, version: int | NotGiven | None = NOT_GIVEN
+    job_id: str,
+    *,
+    reason: str,
+    reference: str,
+    version: int | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[DeadLetterItem]:
     """Close a dead letter because something else replaces it."""
     return Call(
@@ -367,12 +390,14 @@ def fix_forward_dead_letter(
         "/v1/dead-letters/{job_id}/fix-forward",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason, "reference": reference, "version": version}),
-        is_repeatable=False,
     )
 
 
-def add_dead_letter_note(job_id: str, body: str) -> Call[NoteItem]:
+def add_dead_letter_note(
+    job_id: str, body: str, *, idempotency_key: str | None = None
+) -> Call[NoteItem]:
     """Add a note."""
     return Call(
         "add_dead_letter_note",
@@ -380,6 +405,6 @@ def add_dead_letter_note(job_id: str, body: str) -> Call[NoteItem]:
         "/v1/dead-letters/{job_id}/notes",
         lambda found: read(NoteItem, found),
         names={"job_id": job_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"body": body}),
-        is_repeatable=False,
     )

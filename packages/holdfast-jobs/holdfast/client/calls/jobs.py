@@ -242,7 +242,9 @@ def list_jobs(
     )
 
 
-def enqueue_jobs(jobs: Sequence[NewJobOfMany]) -> Call[tuple[EnqueuedJob, ...]]:
+def enqueue_jobs(
+    jobs: Sequence[NewJobOfMany], *, idempotency_key: str | None = None
+) -> Call[tuple[EnqueuedJob, ...]]:
     """Enqueue up to 500 jobs of one type: all of them or none.
 
     A job whose idempotency key is known is returned with ``created: false``, and with
@@ -253,8 +255,8 @@ def enqueue_jobs(jobs: Sequence[NewJobOfMany]) -> Call[tuple[EnqueuedJob, ...]]:
         "POST",
         "/v1/jobs/bulk",
         lambda found: tuple(read(EnqueuedJob, one) for one in found["items"]),
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"jobs": jobs}),
-        is_repeatable=False,
     )
 
 
@@ -302,7 +304,7 @@ def explain_job(job_id: str) -> Call[Explained]:
     )
 
 
-def cancel_job(job_id: str, *, reason: str) -> Call[str]:
+def cancel_job(job_id: str, *, reason: str, idempotency_key: str | None = None) -> Call[str]:
     """Cancel a job: at once if it is waiting, at its next step if it is running."""
     return Call(
         "cancel_job",
@@ -310,6 +312,6 @@ def cancel_job(job_id: str, *, reason: str) -> Call[str]:
         "/v1/jobs/{job_id}/cancel",
         lambda found: str(found["outcome"]),
         names={"job_id": job_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )

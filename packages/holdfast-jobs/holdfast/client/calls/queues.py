@@ -12,6 +12,7 @@ from holdfast.client.operations import (
     NotGiven,
     Page,
     given,
+    new_key,
     read_page,
 )
 
@@ -62,7 +63,7 @@ def get_queue(name: str) -> Call[Queue]:
     )
 
 
-def pause_queue(name: str, *, reason: str) -> Call[bool]:
+def pause_queue(name: str, *, reason: str, idempotency_key: str | None = None) -> Call[bool]:
     """Claim no more jobs from a queue; running jobs finish."""
     return Call(
         "pause_queue",
@@ -70,12 +71,12 @@ def pause_queue(name: str, *, reason: str) -> Call[bool]:
         "/v1/queues/{name}/pause",
         lambda found: bool(found["changed"]),
         names={"name": name},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )
 
 
-def resume_queue(name: str, *, reason: str) -> Call[bool]:
+def resume_queue(name: str, *, reason: str, idempotency_key: str | None = None) -> Call[bool]:
     """Claim from a queue again."""
     return Call(
         "resume_queue",
@@ -83,8 +84,8 @@ def resume_queue(name: str, *, reason: str) -> Call[bool]:
         "/v1/queues/{name}/resume",
         lambda found: bool(found["changed"]),
         names={"name": name},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )
 
 
@@ -98,6 +99,7 @@ def set_queue_limits(
     max_depth: int | NotGiven | None = NOT_GIVEN,
     max_depth_per_tenant: int | NotGiven | None = NOT_GIVEN,
     rate: str | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[Queue]:
     """Change the weight and the limits of a queue. The change overrides the code."""
     return Call(
@@ -106,6 +108,7 @@ def set_queue_limits(
         "/v1/queues/{name}/limits",
         lambda found: read(Queue, found),
         names={"name": name},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given(
             {
                 "reason": reason,
@@ -117,11 +120,10 @@ def set_queue_limits(
                 "rate": rate,
             }
         ),
-        is_repeatable=False,
     )
 
 
-def reset_queue(name: str, *, reason: str) -> Call[bool]:
+def reset_queue(name: str, *, reason: str, idempotency_key: str | None = None) -> Call[bool]:
     """Let a queue follow the code and the settings again."""
     return Call(
         "reset_queue",
@@ -129,6 +131,6 @@ def reset_queue(name: str, *, reason: str) -> Call[bool]:
         "/v1/queues/{name}/reset",
         lambda found: bool(found["changed"]),
         names={"name": name},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )

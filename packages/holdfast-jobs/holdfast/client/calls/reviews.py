@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Required, TypedDict
 
 from holdfast.client.models import read
@@ -11,7 +12,9 @@ from holdfast.client.operations import (
     NOT_GIVEN,
     Call,
     NotGiven,
+    Page,
     given,
+    read_page,
 )
 
 
@@ -21,6 +24,21 @@ class SubmittedReview:
 
     review_id: str
     created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewItem:
+    """A review of a list, without its text."""
+
+    review_id: str
+    org_id: str
+    changelist_id: str
+    review_version: int
+    status: str
+    finding_count: int | None
+    job_id: str
+    created_at: datetime
+    succeeded_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +97,17 @@ def submit_review(
                 "org_id": org_id,
             }
         ),
+    )
+
+
+def list_reviews(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[ReviewItem]]:
+    """List reviews, newest first, without text."""
+    return Call(
+        "list_reviews",
+        "GET",
+        "/v1/reviews",
+        lambda found: read_page(ReviewItem, found),
+        query={"limit": limit, "cursor": cursor},
     )
 
 

@@ -14,6 +14,7 @@ from holdfast.client.operations import (
     NotGiven,
     Page,
     given,
+    new_key,
     read_page,
 )
 
@@ -103,6 +104,7 @@ def submit_rewrite(
     home_id: str | NotGiven | None = NOT_GIVEN,
     feedback_cycle_start: date | NotGiven | None = NOT_GIVEN,
     emotion_context: str | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[AcceptedRewrite]:
     """Submit a message. It is rewritten later, without any promise about when."""
     return Call(
@@ -110,6 +112,7 @@ def submit_rewrite(
         "POST",
         "/v1/rewrites",
         lambda found: read(AcceptedRewrite, found),
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given(
             {
                 "sender_user_id": sender_user_id,
@@ -121,7 +124,6 @@ def submit_rewrite(
                 "emotion_context": emotion_context,
             }
         ),
-        is_repeatable=False,
     )
 
 
@@ -189,7 +191,9 @@ def get_held_rewrite(rewrite_request_id: str) -> Call[HeldDetail]:
     )
 
 
-def approve_held_rewrite(rewrite_request_id: str, *, reason: str) -> Call[HeldDecided]:
+def approve_held_rewrite(
+    rewrite_request_id: str, *, reason: str, idempotency_key: str | None = None
+) -> Call[HeldDecided]:
     """Deliver a held rewrite as it is. For admins."""
     return Call(
         "approve_held_rewrite",
@@ -197,12 +201,14 @@ def approve_held_rewrite(rewrite_request_id: str, *, reason: str) -> Call[HeldDe
         "/v1/rewrites/held/{rewrite_request_id}/approve",
         lambda found: read(HeldDecided, found),
         names={"rewrite_request_id": rewrite_request_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )
 
 
-def edit_held_rewrite(rewrite_request_id: str, text: str, *, reason: str) -> Call[HeldDecided]:
+def edit_held_rewrite(
+    rewrite_request_id: str, text: str, *, reason: str, idempotency_key: str | None = None
+) -> Call[HeldDecided]:
     """Deliver an edited text instead; it passes the gate again. For admins."""
     return Call(
         "edit_held_rewrite",
@@ -210,12 +216,14 @@ def edit_held_rewrite(rewrite_request_id: str, text: str, *, reason: str) -> Cal
         "/v1/rewrites/held/{rewrite_request_id}/edit",
         lambda found: read(HeldDecided, found),
         names={"rewrite_request_id": rewrite_request_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"text": text, "reason": reason}),
-        is_repeatable=False,
     )
 
 
-def reject_held_rewrite(rewrite_request_id: str, *, reason: str) -> Call[HeldDecided]:
+def reject_held_rewrite(
+    rewrite_request_id: str, *, reason: str, idempotency_key: str | None = None
+) -> Call[HeldDecided]:
     """Reject a held rewrite: it is never delivered. For admins."""
     return Call(
         "reject_held_rewrite",
@@ -223,8 +231,8 @@ def reject_held_rewrite(rewrite_request_id: str, *, reason: str) -> Call[HeldDec
         "/v1/rewrites/held/{rewrite_request_id}/reject",
         lambda found: read(HeldDecided, found),
         names={"rewrite_request_id": rewrite_request_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )
 
 

@@ -8,8 +8,12 @@ from datetime import datetime
 
 from holdfast.client.models import read
 from holdfast.client.operations import (
+    NOT_GIVEN,
     Call,
+    NotGiven,
     Page,
+    given,
+    new_key,
     read_page,
 )
 
@@ -40,6 +44,28 @@ class Run:
     rate_limit_errors: int | None
     capacity_errors: int | None
     error_counts: Mapping[str, int]
+
+
+def start_run(
+    *,
+    name: str,
+    reason: str,
+    max_jobs: int | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
+) -> Call[Run]:
+    """Start a bounded run in the server. For an admin of operations.
+
+    The answer is the stored run; Location is where its report is. Without pending work the run has
+    ended as skipped.
+    """
+    return Call(
+        "start_run",
+        "POST",
+        "/v1/runs",
+        lambda found: read(Run, found),
+        headers={"Idempotency-Key": idempotency_key or new_key()},
+        body=given({"name": name, "reason": reason, "max_jobs": max_jobs}),
+    )
 
 
 def list_runs(

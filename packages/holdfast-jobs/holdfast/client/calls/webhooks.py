@@ -13,6 +13,7 @@ from holdfast.client.operations import (
     NotGiven,
     Page,
     given,
+    new_key,
     read_page,
 )
 
@@ -34,7 +35,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class NewSecret:
-    """An endpoint with its new secret, which is not shown again."""
+    """An endpoint with its new secret, which is shown once, and null in a repeated answer."""
 
     id: str
     org_id: str
@@ -45,7 +46,7 @@ class NewSecret:
     created_by: str
     created_at: datetime
     updated_at: datetime
-    secret: str
+    secret: str | None
 
 
 def list_webhooks(
@@ -67,6 +68,7 @@ def add_webhook(
     reason: str,
     events: Sequence[str] | NotGiven = NOT_GIVEN,
     org_id: str | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[NewSecret]:
     """Register an endpoint, and return its secret, which is not shown again."""
     return Call(
@@ -74,8 +76,8 @@ def add_webhook(
         "POST",
         "/v1/webhooks",
         lambda found: read(NewSecret, found),
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"url": url, "events": events, "org_id": org_id, "reason": reason}),
-        is_repeatable=False,
     )
 
 
@@ -90,7 +92,9 @@ def get_webhook(webhook_id: str) -> Call[Webhook]:
     )
 
 
-def rotate_webhook(webhook_id: str, *, reason: str) -> Call[NewSecret]:
+def rotate_webhook(
+    webhook_id: str, *, reason: str, idempotency_key: str | None = None
+) -> Call[NewSecret]:
     """Give an endpoint a new secret. The previous one signs as well for a while."""
     return Call(
         "rotate_webhook",
@@ -98,12 +102,14 @@ def rotate_webhook(webhook_id: str, *, reason: str) -> Call[NewSecret]:
         "/v1/webhooks/{webhook_id}/rotate",
         lambda found: read(NewSecret, found),
         names={"webhook_id": webhook_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )
 
 
-def pause_webhook(webhook_id: str, *, reason: str) -> Call[bool]:
+def pause_webhook(
+    webhook_id: str, *, reason: str, idempotency_key: str | None = None
+) -> Call[bool]:
     """Store no more deliveries for an endpoint."""
     return Call(
         "pause_webhook",
@@ -111,12 +117,14 @@ def pause_webhook(webhook_id: str, *, reason: str) -> Call[bool]:
         "/v1/webhooks/{webhook_id}/pause",
         lambda found: bool(found["changed"]),
         names={"webhook_id": webhook_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )
 
 
-def resume_webhook(webhook_id: str, *, reason: str) -> Call[bool]:
+def resume_webhook(
+    webhook_id: str, *, reason: str, idempotency_key: str | None = None
+) -> Call[bool]:
     """Store deliveries of new changes again."""
     return Call(
         "resume_webhook",
@@ -124,12 +132,14 @@ def resume_webhook(webhook_id: str, *, reason: str) -> Call[bool]:
         "/v1/webhooks/{webhook_id}/resume",
         lambda found: bool(found["changed"]),
         names={"webhook_id": webhook_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )
 
 
-def remove_webhook(webhook_id: str, *, reason: str) -> Call[bool]:
+def remove_webhook(
+    webhook_id: str, *, reason: str, idempotency_key: str | None = None
+) -> Call[bool]:
     """Remove an endpoint with its secrets."""
     return Call(
         "remove_webhook",
@@ -137,6 +147,6 @@ def remove_webhook(webhook_id: str, *, reason: str) -> Call[bool]:
         "/v1/webhooks/{webhook_id}/remove",
         lambda found: bool(found["changed"]),
         names={"webhook_id": webhook_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )

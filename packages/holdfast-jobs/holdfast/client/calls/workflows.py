@@ -13,6 +13,7 @@ from holdfast.client.operations import (
     NotGiven,
     Page,
     given,
+    new_key,
     read_page,
 )
 
@@ -102,7 +103,9 @@ def get_workflow(workflow_id: str) -> Call[WorkflowShown]:
     )
 
 
-def cancel_workflow(workflow_id: str, *, reason: str) -> Call[int]:
+def cancel_workflow(
+    workflow_id: str, *, reason: str, idempotency_key: str | None = None
+) -> Call[int]:
     """Cancel a workflow: no further step starts, and its jobs are canceled."""
     return Call(
         "cancel_workflow",
@@ -110,13 +113,17 @@ def cancel_workflow(workflow_id: str, *, reason: str) -> Call[int]:
         "/v1/workflows/{workflow_id}/cancel",
         lambda found: int(found["jobs"]),
         names={"workflow_id": workflow_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"reason": reason}),
-        is_repeatable=False,
     )
 
 
 def replay_workflow(
-    workflow_id: str, *, reason: str, step: str | NotGiven | None = NOT_GIVEN
+    workflow_id: str,
+    *,
+    reason: str,
+    step: str | NotGiven | None = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[WorkflowReplayed]:
     """Replay the failed jobs of a workflow. The steps that depend on them then go on."""
     return Call(
@@ -125,13 +132,18 @@ def replay_workflow(
         "/v1/workflows/{workflow_id}/replay",
         lambda found: read(WorkflowReplayed, found),
         names={"workflow_id": workflow_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"step": step, "reason": reason}),
-        is_repeatable=False,
     )
 
 
 def send_workflow_event(
-    workflow_id: str, *, name: str, reason: str, payload: Any | NotGiven = NOT_GIVEN
+    workflow_id: str,
+    *,
+    name: str,
+    reason: str,
+    payload: Any | NotGiven = NOT_GIVEN,
+    idempotency_key: str | None = None,
 ) -> Call[bool]:
     """Send an event to a workflow, for a job of it that waits."""
     return Call(
@@ -140,6 +152,6 @@ def send_workflow_event(
         "/v1/workflows/{workflow_id}/events",
         lambda found: bool(found["received"]),
         names={"workflow_id": workflow_id},
+        headers={"Idempotency-Key": idempotency_key or new_key()},
         body=given({"name": name, "payload": payload, "reason": reason}),
-        is_repeatable=False,
     )

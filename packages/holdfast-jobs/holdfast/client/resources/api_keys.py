@@ -43,6 +43,7 @@ class ApiKeys:
         scopes: Sequence[str] | NotGiven = NOT_GIVEN,
         expires_at: datetime | NotGiven | None = NOT_GIVEN,
         requests_per_minute: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> MadeKey:
         """Create a key. The answer shows it once."""
         return self._call(
@@ -54,6 +55,7 @@ class ApiKeys:
                 scopes=scopes,
                 expires_at=expires_at,
                 requests_per_minute=requests_per_minute,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -62,14 +64,26 @@ class ApiKeys:
         return self._call(get_api_key(key_id))
 
     def rotate(
-        self, key_id: str, *, reason: str, overlap_seconds: int | NotGiven = NOT_GIVEN
+        self,
+        key_id: str,
+        *,
+        reason: str,
+        overlap_seconds: int | NotGiven = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> MadeKey:
         """Create a key with the same permissions; the old one stays valid for a while."""
-        return self._call(rotate_api_key(key_id, reason=reason, overlap_seconds=overlap_seconds))
+        return self._call(
+            rotate_api_key(
+                key_id,
+                reason=reason,
+                overlap_seconds=overlap_seconds,
+                idempotency_key=idempotency_key,
+            )
+        )
 
-    def revoke(self, key_id: str, *, reason: str) -> bool:
+    def revoke(self, key_id: str, *, reason: str, idempotency_key: str | None = None) -> bool:
         """End a key and its sessions, at once."""
-        return self._call(revoke_api_key(key_id, reason=reason))
+        return self._call(revoke_api_key(key_id, reason=reason, idempotency_key=idempotency_key))
 
     def every(self, *, limit: int | None = None) -> Iterator[Key]:
         """All items of a listing, page by page."""
@@ -101,6 +115,7 @@ class AsyncApiKeys:
         scopes: Sequence[str] | NotGiven = NOT_GIVEN,
         expires_at: datetime | NotGiven | None = NOT_GIVEN,
         requests_per_minute: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> MadeKey:
         """Create a key. The answer shows it once."""
         return await self._call(
@@ -112,6 +127,7 @@ class AsyncApiKeys:
                 scopes=scopes,
                 expires_at=expires_at,
                 requests_per_minute=requests_per_minute,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -120,16 +136,28 @@ class AsyncApiKeys:
         return await self._call(get_api_key(key_id))
 
     async def rotate(
-        self, key_id: str, *, reason: str, overlap_seconds: int | NotGiven = NOT_GIVEN
+        self,
+        key_id: str,
+        *,
+        reason: str,
+        overlap_seconds: int | NotGiven = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> MadeKey:
         """Create a key with the same permissions; the old one stays valid for a while."""
         return await self._call(
-            rotate_api_key(key_id, reason=reason, overlap_seconds=overlap_seconds)
+            rotate_api_key(
+                key_id,
+                reason=reason,
+                overlap_seconds=overlap_seconds,
+                idempotency_key=idempotency_key,
+            )
         )
 
-    async def revoke(self, key_id: str, *, reason: str) -> bool:
+    async def revoke(self, key_id: str, *, reason: str, idempotency_key: str | None = None) -> bool:
         """End a key and its sessions, at once."""
-        return await self._call(revoke_api_key(key_id, reason=reason))
+        return await self._call(
+            revoke_api_key(key_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
     async def every(self, *, limit: int | None = None) -> AsyncIterator[Key]:
         """All items of a listing, page by page."""

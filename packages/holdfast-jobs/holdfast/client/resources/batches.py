@@ -48,19 +48,31 @@ class Batches:
         """Return a batch with a page of its items."""
         return self._call(get_batch(batch_id, limit=limit, after=after))
 
-    def cancel(self, batch_id: str, *, reason: str) -> Batch:
+    def cancel(self, batch_id: str, *, reason: str, idempotency_key: str | None = None) -> Batch:
         """Cancel a batch at the provider; finished items are collected."""
-        return self._call(cancel_batch(batch_id, reason=reason))
+        return self._call(cancel_batch(batch_id, reason=reason, idempotency_key=idempotency_key))
 
-    def release(self, batch_id: str, *, reason: str) -> Batch:
+    def release(self, batch_id: str, *, reason: str, idempotency_key: str | None = None) -> Batch:
         """Requeue the jobs of a quarantined batch that the provider does not have."""
-        return self._call(release_batch(batch_id, reason=reason))
+        return self._call(release_batch(batch_id, reason=reason, idempotency_key=idempotency_key))
 
     def adopt(
-        self, batch_id: str, *, reason: str, provider_batch_id: str | NotGiven | None = NOT_GIVEN
+        self,
+        batch_id: str,
+        *,
+        reason: str,
+        provider_batch_id: str | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> Batch:
         """Collect a quarantined batch that exists at the provider."""
-        return self._call(adopt_batch(batch_id, reason=reason, provider_batch_id=provider_batch_id))
+        return self._call(
+            adopt_batch(
+                batch_id,
+                reason=reason,
+                provider_batch_id=provider_batch_id,
+                idempotency_key=idempotency_key,
+            )
+        )
 
     def every(
         self,
@@ -107,20 +119,38 @@ class AsyncBatches:
         """Return a batch with a page of its items."""
         return await self._call(get_batch(batch_id, limit=limit, after=after))
 
-    async def cancel(self, batch_id: str, *, reason: str) -> Batch:
+    async def cancel(
+        self, batch_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> Batch:
         """Cancel a batch at the provider; finished items are collected."""
-        return await self._call(cancel_batch(batch_id, reason=reason))
+        return await self._call(
+            cancel_batch(batch_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
-    async def release(self, batch_id: str, *, reason: str) -> Batch:
+    async def release(
+        self, batch_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> Batch:
         """Requeue the jobs of a quarantined batch that the provider does not have."""
-        return await self._call(release_batch(batch_id, reason=reason))
+        return await self._call(
+            release_batch(batch_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
     async def adopt(
-        self, batch_id: str, *, reason: str, provider_batch_id: str | NotGiven | None = NOT_GIVEN
+        self,
+        batch_id: str,
+        *,
+        reason: str,
+        provider_batch_id: str | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> Batch:
         """Collect a quarantined batch that exists at the provider."""
         return await self._call(
-            adopt_batch(batch_id, reason=reason, provider_batch_id=provider_batch_id)
+            adopt_batch(
+                batch_id,
+                reason=reason,
+                provider_batch_id=provider_batch_id,
+                idempotency_key=idempotency_key,
+            )
         )
 
     async def every(

@@ -116,16 +116,32 @@ class DeadLetters:
         return self._call(get_dead_letter(job_id))
 
     def triage(
-        self, job_id: str, *, kind: str, version: int | NotGiven | None = NOT_GIVEN
+        self,
+        job_id: str,
+        *,
+        kind: str,
+        version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Confirm the failure and its kind."""
-        return self._call(triage_dead_letter(job_id, kind=kind, version=version))
+        return self._call(
+            triage_dead_letter(job_id, kind=kind, version=version, idempotency_key=idempotency_key)
+        )
 
     def remediate(
-        self, job_id: str, *, done: Sequence[str], version: int | NotGiven | None = NOT_GIVEN
+        self,
+        job_id: str,
+        *,
+        done: Sequence[str],
+        version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Confirm every point of the checklist of its kind."""
-        return self._call(remediate_dead_letter(job_id, done=done, version=version))
+        return self._call(
+            remediate_dead_letter(
+                job_id, done=done, version=version, idempotency_key=idempotency_key
+            )
+        )
 
     def validate(
         self,
@@ -134,6 +150,7 @@ class DeadLetters:
         evidence_ref: str,
         is_safe_to_repeat: bool,
         version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Record evidence, and that repeating is safe."""
         return self._call(
@@ -142,6 +159,7 @@ class DeadLetters:
                 evidence_ref=evidence_ref,
                 is_safe_to_repeat=is_safe_to_repeat,
                 version=version,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -152,27 +170,60 @@ class DeadLetters:
         reason: str,
         full_restart: bool | NotGiven = NOT_GIVEN,
         version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> ReplayMade:
         """Enqueue a replay of a validated dead letter."""
         return self._call(
-            replay_dead_letter(job_id, reason=reason, full_restart=full_restart, version=version)
+            replay_dead_letter(
+                job_id,
+                reason=reason,
+                full_restart=full_restart,
+                version=version,
+                idempotency_key=idempotency_key,
+            )
         )
 
-    def verify(self, job_id: str, *, version: int | NotGiven | None = NOT_GIVEN) -> DeadLetterItem:
+    def verify(
+        self,
+        job_id: str,
+        *,
+        version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
+    ) -> DeadLetterItem:
         """Confirm the effects of the replay."""
-        return self._call(verify_dead_letter(job_id, version=version))
+        return self._call(
+            verify_dead_letter(job_id, version=version, idempotency_key=idempotency_key)
+        )
 
     def resolve(
-        self, job_id: str, *, notes: str, version: int | NotGiven | None = NOT_GIVEN
+        self,
+        job_id: str,
+        *,
+        notes: str,
+        version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Close a dead letter whose replay was verified."""
-        return self._call(resolve_dead_letter(job_id, notes=notes, version=version))
+        return self._call(
+            resolve_dead_letter(
+                job_id, notes=notes, version=version, idempotency_key=idempotency_key
+            )
+        )
 
     def discard(
-        self, job_id: str, *, reason: str, version: int | NotGiven | None = NOT_GIVEN
+        self,
+        job_id: str,
+        *,
+        reason: str,
+        version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Give the work up."""
-        return self._call(discard_dead_letter(job_id, reason=reason, version=version))
+        return self._call(
+            discard_dead_letter(
+                job_id, reason=reason, version=version, idempotency_key=idempotency_key
+            )
+        )
 
     def fix_forward(
         self,
@@ -181,15 +232,22 @@ class DeadLetters:
         reason: str,
         reference: str,
         version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Close a dead letter because something else replaces it."""
         return self._call(
-            fix_forward_dead_letter(job_id, reason=reason, reference=reference, version=version)
+            fix_forward_dead_letter(
+                job_id,
+                reason=reason,
+                reference=reference,
+                version=version,
+                idempotency_key=idempotency_key,
+            )
         )
 
-    def add_note(self, job_id: str, body: str) -> NoteItem:
+    def add_note(self, job_id: str, body: str, *, idempotency_key: str | None = None) -> NoteItem:
         """Add a note."""
-        return self._call(add_dead_letter_note(job_id, body))
+        return self._call(add_dead_letter_note(job_id, body, idempotency_key=idempotency_key))
 
     def every(
         self,
@@ -307,16 +365,32 @@ class AsyncDeadLetters:
         return await self._call(get_dead_letter(job_id))
 
     async def triage(
-        self, job_id: str, *, kind: str, version: int | NotGiven | None = NOT_GIVEN
+        self,
+        job_id: str,
+        *,
+        kind: str,
+        version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Confirm the failure and its kind."""
-        return await self._call(triage_dead_letter(job_id, kind=kind, version=version))
+        return await self._call(
+            triage_dead_letter(job_id, kind=kind, version=version, idempotency_key=idempotency_key)
+        )
 
     async def remediate(
-        self, job_id: str, *, done: Sequence[str], version: int | NotGiven | None = NOT_GIVEN
+        self,
+        job_id: str,
+        *,
+        done: Sequence[str],
+        version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Confirm every point of the checklist of its kind."""
-        return await self._call(remediate_dead_letter(job_id, done=done, version=version))
+        return await self._call(
+            remediate_dead_letter(
+                job_id, done=done, version=version, idempotency_key=idempotency_key
+            )
+        )
 
     async def validate(
         self,
@@ -325,6 +399,7 @@ class AsyncDeadLetters:
         evidence_ref: str,
         is_safe_to_repeat: bool,
         version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Record evidence, and that repeating is safe."""
         return await self._call(
@@ -333,6 +408,7 @@ class AsyncDeadLetters:
                 evidence_ref=evidence_ref,
                 is_safe_to_repeat=is_safe_to_repeat,
                 version=version,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -343,29 +419,60 @@ class AsyncDeadLetters:
         reason: str,
         full_restart: bool | NotGiven = NOT_GIVEN,
         version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> ReplayMade:
         """Enqueue a replay of a validated dead letter."""
         return await self._call(
-            replay_dead_letter(job_id, reason=reason, full_restart=full_restart, version=version)
+            replay_dead_letter(
+                job_id,
+                reason=reason,
+                full_restart=full_restart,
+                version=version,
+                idempotency_key=idempotency_key,
+            )
         )
 
     async def verify(
-        self, job_id: str, *, version: int | NotGiven | None = NOT_GIVEN
+        self,
+        job_id: str,
+        *,
+        version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Confirm the effects of the replay."""
-        return await self._call(verify_dead_letter(job_id, version=version))
+        return await self._call(
+            verify_dead_letter(job_id, version=version, idempotency_key=idempotency_key)
+        )
 
     async def resolve(
-        self, job_id: str, *, notes: str, version: int | NotGiven | None = NOT_GIVEN
+        self,
+        job_id: str,
+        *,
+        notes: str,
+        version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Close a dead letter whose replay was verified."""
-        return await self._call(resolve_dead_letter(job_id, notes=notes, version=version))
+        return await self._call(
+            resolve_dead_letter(
+                job_id, notes=notes, version=version, idempotency_key=idempotency_key
+            )
+        )
 
     async def discard(
-        self, job_id: str, *, reason: str, version: int | NotGiven | None = NOT_GIVEN
+        self,
+        job_id: str,
+        *,
+        reason: str,
+        version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Give the work up."""
-        return await self._call(discard_dead_letter(job_id, reason=reason, version=version))
+        return await self._call(
+            discard_dead_letter(
+                job_id, reason=reason, version=version, idempotency_key=idempotency_key
+            )
+        )
 
     async def fix_forward(
         self,
@@ -374,15 +481,24 @@ class AsyncDeadLetters:
         reason: str,
         reference: str,
         version: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Close a dead letter because something else replaces it."""
         return await self._call(
-            fix_forward_dead_letter(job_id, reason=reason, reference=reference, version=version)
+            fix_forward_dead_letter(
+                job_id,
+                reason=reason,
+                reference=reference,
+                version=version,
+                idempotency_key=idempotency_key,
+            )
         )
 
-    async def add_note(self, job_id: str, body: str) -> NoteItem:
+    async def add_note(
+        self, job_id: str, body: str, *, idempotency_key: str | None = None
+    ) -> NoteItem:
         """Add a note."""
-        return await self._call(add_dead_letter_note(job_id, body))
+        return await self._call(add_dead_letter_note(job_id, body, idempotency_key=idempotency_key))
 
     async def every(
         self,

@@ -95,18 +95,35 @@ class Deliveries:
         return self._call(get_delivery(delivery_id))
 
     def confirm(
-        self, delivery_id: str, *, reason: str, provider_id: str | NotGiven | None = NOT_GIVEN
+        self,
+        delivery_id: str,
+        *,
+        reason: str,
+        provider_id: str | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeliveryItem:
         """Confirm that a delivery arrived: it is not sent again."""
-        return self._call(confirm_delivery(delivery_id, reason=reason, provider_id=provider_id))
+        return self._call(
+            confirm_delivery(
+                delivery_id, reason=reason, provider_id=provider_id, idempotency_key=idempotency_key
+            )
+        )
 
-    def resend(self, delivery_id: str, *, reason: str) -> DeliveryItem:
+    def resend(
+        self, delivery_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> DeliveryItem:
         """Send a delivery again, regardless of earlier attempts."""
-        return self._call(resend_delivery(delivery_id, reason=reason))
+        return self._call(
+            resend_delivery(delivery_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
-    def drop(self, delivery_id: str, *, reason: str) -> DeliveryItem:
+    def drop(
+        self, delivery_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> DeliveryItem:
         """Do not send a delivery."""
-        return self._call(drop_delivery(delivery_id, reason=reason))
+        return self._call(
+            drop_delivery(delivery_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
     def every(
         self,
@@ -214,20 +231,35 @@ class AsyncDeliveries:
         return await self._call(get_delivery(delivery_id))
 
     async def confirm(
-        self, delivery_id: str, *, reason: str, provider_id: str | NotGiven | None = NOT_GIVEN
+        self,
+        delivery_id: str,
+        *,
+        reason: str,
+        provider_id: str | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> DeliveryItem:
         """Confirm that a delivery arrived: it is not sent again."""
         return await self._call(
-            confirm_delivery(delivery_id, reason=reason, provider_id=provider_id)
+            confirm_delivery(
+                delivery_id, reason=reason, provider_id=provider_id, idempotency_key=idempotency_key
+            )
         )
 
-    async def resend(self, delivery_id: str, *, reason: str) -> DeliveryItem:
+    async def resend(
+        self, delivery_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> DeliveryItem:
         """Send a delivery again, regardless of earlier attempts."""
-        return await self._call(resend_delivery(delivery_id, reason=reason))
+        return await self._call(
+            resend_delivery(delivery_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
-    async def drop(self, delivery_id: str, *, reason: str) -> DeliveryItem:
+    async def drop(
+        self, delivery_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> DeliveryItem:
         """Do not send a delivery."""
-        return await self._call(drop_delivery(delivery_id, reason=reason))
+        return await self._call(
+            drop_delivery(delivery_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
     async def every(
         self,

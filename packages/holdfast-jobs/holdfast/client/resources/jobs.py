@@ -118,13 +118,15 @@ class Jobs:
             )
         )
 
-    def enqueue_many(self, jobs: Sequence[NewJobOfMany]) -> tuple[EnqueuedJob, ...]:
+    def enqueue_many(
+        self, jobs: Sequence[NewJobOfMany], *, idempotency_key: str | None = None
+    ) -> tuple[EnqueuedJob, ...]:
         """Enqueue up to 500 jobs of one type: all of them or none.
 
         A job whose idempotency key is known is returned with ``created: false``, and with
         ``differs: true`` if the original has another payload.
         """
-        return self._call(enqueue_jobs(jobs))
+        return self._call(enqueue_jobs(jobs, idempotency_key=idempotency_key))
 
     def counts(self, *, org_id: str | None = None) -> tuple[JobCounts, ...]:
         """Count jobs by state and queue."""
@@ -142,9 +144,9 @@ class Jobs:
         """Explain why a job is in its state."""
         return self._call(explain_job(job_id))
 
-    def cancel(self, job_id: str, *, reason: str) -> str:
+    def cancel(self, job_id: str, *, reason: str, idempotency_key: str | None = None) -> str:
         """Cancel a job: at once if it is waiting, at its next step if it is running."""
-        return self._call(cancel_job(job_id, reason=reason))
+        return self._call(cancel_job(job_id, reason=reason, idempotency_key=idempotency_key))
 
     def every(
         self,
@@ -255,13 +257,15 @@ class AsyncJobs:
             )
         )
 
-    async def enqueue_many(self, jobs: Sequence[NewJobOfMany]) -> tuple[EnqueuedJob, ...]:
+    async def enqueue_many(
+        self, jobs: Sequence[NewJobOfMany], *, idempotency_key: str | None = None
+    ) -> tuple[EnqueuedJob, ...]:
         """Enqueue up to 500 jobs of one type: all of them or none.
 
         A job whose idempotency key is known is returned with ``created: false``, and with
         ``differs: true`` if the original has another payload.
         """
-        return await self._call(enqueue_jobs(jobs))
+        return await self._call(enqueue_jobs(jobs, idempotency_key=idempotency_key))
 
     async def counts(self, *, org_id: str | None = None) -> tuple[JobCounts, ...]:
         """Count jobs by state and queue."""
@@ -279,9 +283,9 @@ class AsyncJobs:
         """Explain why a job is in its state."""
         return await self._call(explain_job(job_id))
 
-    async def cancel(self, job_id: str, *, reason: str) -> str:
+    async def cancel(self, job_id: str, *, reason: str, idempotency_key: str | None = None) -> str:
         """Cancel a job: at once if it is waiting, at its next step if it is running."""
-        return await self._call(cancel_job(job_id, reason=reason))
+        return await self._call(cancel_job(job_id, reason=reason, idempotency_key=idempotency_key))
 
     async def every(
         self,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from holdfast.client.calls.reviews import (
     NewRecipient,
     ReviewDocument,
+    ReviewItem,
     SubmittedReview,
     get_review,
+    list_reviews,
     submit_review,
 )
 from holdfast.client.operations import (
@@ -16,6 +18,7 @@ from holdfast.client.operations import (
     AsyncCaller,
     Caller,
     NotGiven,
+    Page,
 )
 
 
@@ -49,9 +52,22 @@ class Reviews:
             )
         )
 
+    def list(self, *, limit: int | None = None, cursor: str | None = None) -> Page[ReviewItem]:
+        """List reviews, newest first, without text."""
+        return self._call(list_reviews(limit=limit, cursor=cursor))
+
     def get(self, review_id: str, *, org_id: str | None = None) -> ReviewDocument:
         """Return a review with its findings."""
         return self._call(get_review(review_id, org_id=org_id))
+
+    def every(self, *, limit: int | None = None) -> Iterator[ReviewItem]:
+        """All items of a listing, page by page."""
+        cursor: str | None = None
+        while True:
+            page = self.list(limit=limit, cursor=cursor)
+            yield from page.items
+            if (cursor := page.next) is None:
+                return
 
 
 class AsyncReviews:
@@ -84,6 +100,22 @@ class AsyncReviews:
             )
         )
 
+    async def list(
+        self, *, limit: int | None = None, cursor: str | None = None
+    ) -> Page[ReviewItem]:
+        """List reviews, newest first, without text."""
+        return await self._call(list_reviews(limit=limit, cursor=cursor))
+
     async def get(self, review_id: str, *, org_id: str | None = None) -> ReviewDocument:
         """Return a review with its findings."""
         return await self._call(get_review(review_id, org_id=org_id))
+
+    async def every(self, *, limit: int | None = None) -> AsyncIterator[ReviewItem]:
+        """All items of a listing, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list(limit=limit, cursor=cursor)
+            for item in page.items:
+                yield item
+            if (cursor := page.next) is None:
+                return

@@ -49,6 +49,7 @@ class Rewrites:
         home_id: str | NotGiven | None = NOT_GIVEN,
         feedback_cycle_start: date | NotGiven | None = NOT_GIVEN,
         emotion_context: str | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> AcceptedRewrite:
         """Submit a message. It is rewritten later, without any promise about when."""
         return self._call(
@@ -60,6 +61,7 @@ class Rewrites:
                 home_id=home_id,
                 feedback_cycle_start=feedback_cycle_start,
                 emotion_context=emotion_context,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -105,17 +107,31 @@ class Rewrites:
         """Return a held rewrite with its texts. For admins; reading is audited."""
         return self._call(get_held_rewrite(rewrite_request_id))
 
-    def approve_held(self, rewrite_request_id: str, *, reason: str) -> HeldDecided:
+    def approve_held(
+        self, rewrite_request_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> HeldDecided:
         """Deliver a held rewrite as it is. For admins."""
-        return self._call(approve_held_rewrite(rewrite_request_id, reason=reason))
+        return self._call(
+            approve_held_rewrite(rewrite_request_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
-    def edit_held(self, rewrite_request_id: str, text: str, *, reason: str) -> HeldDecided:
+    def edit_held(
+        self, rewrite_request_id: str, text: str, *, reason: str, idempotency_key: str | None = None
+    ) -> HeldDecided:
         """Deliver an edited text instead; it passes the gate again. For admins."""
-        return self._call(edit_held_rewrite(rewrite_request_id, text, reason=reason))
+        return self._call(
+            edit_held_rewrite(
+                rewrite_request_id, text, reason=reason, idempotency_key=idempotency_key
+            )
+        )
 
-    def reject_held(self, rewrite_request_id: str, *, reason: str) -> HeldDecided:
+    def reject_held(
+        self, rewrite_request_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> HeldDecided:
         """Reject a held rewrite: it is never delivered. For admins."""
-        return self._call(reject_held_rewrite(rewrite_request_id, reason=reason))
+        return self._call(
+            reject_held_rewrite(rewrite_request_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
     def record(self, rewrite_request_id: str) -> Mapping[str, Any]:
         """Return all records of a rewrite, without any text. For operators."""
@@ -138,6 +154,7 @@ class AsyncRewrites:
         home_id: str | NotGiven | None = NOT_GIVEN,
         feedback_cycle_start: date | NotGiven | None = NOT_GIVEN,
         emotion_context: str | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> AcceptedRewrite:
         """Submit a message. It is rewritten later, without any promise about when."""
         return await self._call(
@@ -149,6 +166,7 @@ class AsyncRewrites:
                 home_id=home_id,
                 feedback_cycle_start=feedback_cycle_start,
                 emotion_context=emotion_context,
+                idempotency_key=idempotency_key,
             )
         )
 
@@ -196,17 +214,31 @@ class AsyncRewrites:
         """Return a held rewrite with its texts. For admins; reading is audited."""
         return await self._call(get_held_rewrite(rewrite_request_id))
 
-    async def approve_held(self, rewrite_request_id: str, *, reason: str) -> HeldDecided:
+    async def approve_held(
+        self, rewrite_request_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> HeldDecided:
         """Deliver a held rewrite as it is. For admins."""
-        return await self._call(approve_held_rewrite(rewrite_request_id, reason=reason))
+        return await self._call(
+            approve_held_rewrite(rewrite_request_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
-    async def edit_held(self, rewrite_request_id: str, text: str, *, reason: str) -> HeldDecided:
+    async def edit_held(
+        self, rewrite_request_id: str, text: str, *, reason: str, idempotency_key: str | None = None
+    ) -> HeldDecided:
         """Deliver an edited text instead; it passes the gate again. For admins."""
-        return await self._call(edit_held_rewrite(rewrite_request_id, text, reason=reason))
+        return await self._call(
+            edit_held_rewrite(
+                rewrite_request_id, text, reason=reason, idempotency_key=idempotency_key
+            )
+        )
 
-    async def reject_held(self, rewrite_request_id: str, *, reason: str) -> HeldDecided:
+    async def reject_held(
+        self, rewrite_request_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> HeldDecided:
         """Reject a held rewrite: it is never delivered. For admins."""
-        return await self._call(reject_held_rewrite(rewrite_request_id, reason=reason))
+        return await self._call(
+            reject_held_rewrite(rewrite_request_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
     async def record(self, rewrite_request_id: str) -> Mapping[str, Any]:
         """Return all records of a rewrite, without any text. For operators."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
-from holdfast.client.calls.runs import Run, get_run, list_runs
+from holdfast.client.calls.runs import Run, get_run, list_runs, start_run
 from holdfast.client.operations import (
+    NOT_GIVEN,
     AsyncCaller,
     Caller,
+    NotGiven,
     Page,
 )
 
@@ -17,6 +19,23 @@ class Runs:
 
     def __init__(self, client: Caller) -> None:
         self._call = client.call
+
+    def start(
+        self,
+        *,
+        name: str,
+        reason: str,
+        max_jobs: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Start a bounded run in the server. For an admin of operations.
+
+        The answer is the stored run; Location is where its report is. Without pending work the run has
+        ended as skipped.
+        """
+        return self._call(
+            start_run(name=name, reason=reason, max_jobs=max_jobs, idempotency_key=idempotency_key)
+        )
 
     def list(
         self, *, name: str | None = None, limit: int | None = None, cursor: str | None = None
@@ -43,6 +62,23 @@ class AsyncRuns:
 
     def __init__(self, client: AsyncCaller) -> None:
         self._call = client.call
+
+    async def start(
+        self,
+        *,
+        name: str,
+        reason: str,
+        max_jobs: int | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Start a bounded run in the server. For an admin of operations.
+
+        The answer is the stored run; Location is where its report is. Without pending work the run has
+        ended as skipped.
+        """
+        return await self._call(
+            start_run(name=name, reason=reason, max_jobs=max_jobs, idempotency_key=idempotency_key)
+        )
 
     async def list(
         self, *, name: str | None = None, limit: int | None = None, cursor: str | None = None

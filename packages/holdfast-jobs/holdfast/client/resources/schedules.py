@@ -55,17 +55,17 @@ class Schedules:
         """Return the next ticks of a schedule."""
         return self._call(list_coming_ticks(name, count=count))
 
-    def pause(self, name: str, *, reason: str) -> bool:
+    def pause(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
         """Fire a schedule no more."""
-        return self._call(pause_schedule(name, reason=reason))
+        return self._call(pause_schedule(name, reason=reason, idempotency_key=idempotency_key))
 
-    def resume(self, name: str, *, reason: str) -> bool:
+    def resume(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
         """Fire a schedule again."""
-        return self._call(resume_schedule(name, reason=reason))
+        return self._call(resume_schedule(name, reason=reason, idempotency_key=idempotency_key))
 
-    def trigger(self, name: str, *, reason: str) -> Fired:
+    def trigger(self, name: str, *, reason: str, idempotency_key: str | None = None) -> Fired:
         """Fire a schedule now. For an admin of operations."""
-        return self._call(trigger_schedule(name, reason=reason))
+        return self._call(trigger_schedule(name, reason=reason, idempotency_key=idempotency_key))
 
     def every(
         self, *, is_paused: bool | None = None, set_by: str | None = None, limit: int | None = None
@@ -110,17 +110,23 @@ class AsyncSchedules:
         """Return the next ticks of a schedule."""
         return await self._call(list_coming_ticks(name, count=count))
 
-    async def pause(self, name: str, *, reason: str) -> bool:
+    async def pause(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
         """Fire a schedule no more."""
-        return await self._call(pause_schedule(name, reason=reason))
+        return await self._call(
+            pause_schedule(name, reason=reason, idempotency_key=idempotency_key)
+        )
 
-    async def resume(self, name: str, *, reason: str) -> bool:
+    async def resume(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
         """Fire a schedule again."""
-        return await self._call(resume_schedule(name, reason=reason))
+        return await self._call(
+            resume_schedule(name, reason=reason, idempotency_key=idempotency_key)
+        )
 
-    async def trigger(self, name: str, *, reason: str) -> Fired:
+    async def trigger(self, name: str, *, reason: str, idempotency_key: str | None = None) -> Fired:
         """Fire a schedule now. For an admin of operations."""
-        return await self._call(trigger_schedule(name, reason=reason))
+        return await self._call(
+            trigger_schedule(name, reason=reason, idempotency_key=idempotency_key)
+        )
 
     async def every(
         self, *, is_paused: bool | None = None, set_by: str | None = None, limit: int | None = None

@@ -43,29 +43,42 @@ class Webhooks:
         reason: str,
         events: Sequence[str] | NotGiven = NOT_GIVEN,
         org_id: str | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> NewSecret:
         """Register an endpoint, and return its secret, which is not shown again."""
-        return self._call(add_webhook(url, events=events, org_id=org_id, reason=reason))
+        return self._call(
+            add_webhook(
+                url, events=events, org_id=org_id, reason=reason, idempotency_key=idempotency_key
+            )
+        )
 
     def get(self, webhook_id: str) -> Webhook:
         """Return one endpoint."""
         return self._call(get_webhook(webhook_id))
 
-    def rotate(self, webhook_id: str, *, reason: str) -> NewSecret:
+    def rotate(
+        self, webhook_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> NewSecret:
         """Give an endpoint a new secret. The previous one signs as well for a while."""
-        return self._call(rotate_webhook(webhook_id, reason=reason))
+        return self._call(
+            rotate_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
-    def pause(self, webhook_id: str, *, reason: str) -> bool:
+    def pause(self, webhook_id: str, *, reason: str, idempotency_key: str | None = None) -> bool:
         """Store no more deliveries for an endpoint."""
-        return self._call(pause_webhook(webhook_id, reason=reason))
+        return self._call(pause_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key))
 
-    def resume(self, webhook_id: str, *, reason: str) -> bool:
+    def resume(self, webhook_id: str, *, reason: str, idempotency_key: str | None = None) -> bool:
         """Store deliveries of new changes again."""
-        return self._call(resume_webhook(webhook_id, reason=reason))
+        return self._call(
+            resume_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
-    def remove(self, webhook_id: str, *, reason: str) -> bool:
+    def remove(self, webhook_id: str, *, reason: str, idempotency_key: str | None = None) -> bool:
         """Remove an endpoint with its secrets."""
-        return self._call(remove_webhook(webhook_id, reason=reason))
+        return self._call(
+            remove_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
     def every(self, *, org_id: str | None = None, limit: int | None = None) -> Iterator[Webhook]:
         """All items of a listing, page by page."""
@@ -96,29 +109,50 @@ class AsyncWebhooks:
         reason: str,
         events: Sequence[str] | NotGiven = NOT_GIVEN,
         org_id: str | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> NewSecret:
         """Register an endpoint, and return its secret, which is not shown again."""
-        return await self._call(add_webhook(url, events=events, org_id=org_id, reason=reason))
+        return await self._call(
+            add_webhook(
+                url, events=events, org_id=org_id, reason=reason, idempotency_key=idempotency_key
+            )
+        )
 
     async def get(self, webhook_id: str) -> Webhook:
         """Return one endpoint."""
         return await self._call(get_webhook(webhook_id))
 
-    async def rotate(self, webhook_id: str, *, reason: str) -> NewSecret:
+    async def rotate(
+        self, webhook_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> NewSecret:
         """Give an endpoint a new secret. The previous one signs as well for a while."""
-        return await self._call(rotate_webhook(webhook_id, reason=reason))
+        return await self._call(
+            rotate_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
-    async def pause(self, webhook_id: str, *, reason: str) -> bool:
+    async def pause(
+        self, webhook_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> bool:
         """Store no more deliveries for an endpoint."""
-        return await self._call(pause_webhook(webhook_id, reason=reason))
+        return await self._call(
+            pause_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
-    async def resume(self, webhook_id: str, *, reason: str) -> bool:
+    async def resume(
+        self, webhook_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> bool:
         """Store deliveries of new changes again."""
-        return await self._call(resume_webhook(webhook_id, reason=reason))
+        return await self._call(
+            resume_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
-    async def remove(self, webhook_id: str, *, reason: str) -> bool:
+    async def remove(
+        self, webhook_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> bool:
         """Remove an endpoint with its secrets."""
-        return await self._call(remove_webhook(webhook_id, reason=reason))
+        return await self._call(
+            remove_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
     async def every(
         self, *, org_id: str | None = None, limit: int | None = None

@@ -48,22 +48,43 @@ class Workflows:
         """Return one workflow with its steps."""
         return self._call(get_workflow(workflow_id))
 
-    def cancel(self, workflow_id: str, *, reason: str) -> int:
+    def cancel(self, workflow_id: str, *, reason: str, idempotency_key: str | None = None) -> int:
         """Cancel a workflow: no further step starts, and its jobs are canceled."""
-        return self._call(cancel_workflow(workflow_id, reason=reason))
+        return self._call(
+            cancel_workflow(workflow_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
     def replay(
-        self, workflow_id: str, *, reason: str, step: str | NotGiven | None = NOT_GIVEN
+        self,
+        workflow_id: str,
+        *,
+        reason: str,
+        step: str | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> WorkflowReplayed:
         """Replay the failed jobs of a workflow. The steps that depend on them then go on."""
-        return self._call(replay_workflow(workflow_id, step=step, reason=reason))
+        return self._call(
+            replay_workflow(workflow_id, step=step, reason=reason, idempotency_key=idempotency_key)
+        )
 
     def send_event(
-        self, workflow_id: str, *, name: str, reason: str, payload: Any | NotGiven = NOT_GIVEN
+        self,
+        workflow_id: str,
+        *,
+        name: str,
+        reason: str,
+        payload: Any | NotGiven = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> bool:
         """Send an event to a workflow, for a job of it that waits."""
         return self._call(
-            send_workflow_event(workflow_id, name=name, payload=payload, reason=reason)
+            send_workflow_event(
+                workflow_id,
+                name=name,
+                payload=payload,
+                reason=reason,
+                idempotency_key=idempotency_key,
+            )
         )
 
     def every(
@@ -107,22 +128,45 @@ class AsyncWorkflows:
         """Return one workflow with its steps."""
         return await self._call(get_workflow(workflow_id))
 
-    async def cancel(self, workflow_id: str, *, reason: str) -> int:
+    async def cancel(
+        self, workflow_id: str, *, reason: str, idempotency_key: str | None = None
+    ) -> int:
         """Cancel a workflow: no further step starts, and its jobs are canceled."""
-        return await self._call(cancel_workflow(workflow_id, reason=reason))
+        return await self._call(
+            cancel_workflow(workflow_id, reason=reason, idempotency_key=idempotency_key)
+        )
 
     async def replay(
-        self, workflow_id: str, *, reason: str, step: str | NotGiven | None = NOT_GIVEN
+        self,
+        workflow_id: str,
+        *,
+        reason: str,
+        step: str | NotGiven | None = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> WorkflowReplayed:
         """Replay the failed jobs of a workflow. The steps that depend on them then go on."""
-        return await self._call(replay_workflow(workflow_id, step=step, reason=reason))
+        return await self._call(
+            replay_workflow(workflow_id, step=step, reason=reason, idempotency_key=idempotency_key)
+        )
 
     async def send_event(
-        self, workflow_id: str, *, name: str, reason: str, payload: Any | NotGiven = NOT_GIVEN
+        self,
+        workflow_id: str,
+        *,
+        name: str,
+        reason: str,
+        payload: Any | NotGiven = NOT_GIVEN,
+        idempotency_key: str | None = None,
     ) -> bool:
         """Send an event to a workflow, for a job of it that waits."""
         return await self._call(
-            send_workflow_event(workflow_id, name=name, payload=payload, reason=reason)
+            send_workflow_event(
+                workflow_id,
+                name=name,
+                payload=payload,
+                reason=reason,
+                idempotency_key=idempotency_key,
+            )
         )
 
     async def every(
