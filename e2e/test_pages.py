@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page
 
 from e2e.served import CHECKS, SHOTS, VIEWS, Console
 from tests.console.everything import Everything
-from tests.story import ORG, make_holdfast
+from tests.story import make_holdfast
 
 # The pictures of the documentation.
 SHOWN = ("overview", "dead-letter", "job")
@@ -35,32 +35,6 @@ def console(everything: Everything, chromium: Browser) -> Iterator[Console]:
     made.close()
 
 
-def objects(made: Everything) -> dict[str, str]:
-    """A page of each kind of object, by the name of its picture."""
-    review = made.review
-    return {
-        "job": f"/console/jobs/{made.world.retried.id}",
-        "dead-letter": f"/console/dead-letters/{made.world.dead[0].id}",
-        "dead-letters-bulk": "/console/dead-letters/bulk?step=triage&error_class=GONE",
-        "jobs-bulk": "/console/jobs/bulk?job_type=leaflet.print",
-        "deliveries-bulk": "/console/deliveries/bulk?state=held&channel=mail&decision=drop",
-        "queue": "/console/queues/q:default",
-        "schedule": "/console/schedules/nightly",
-        "tenant": f"/console/tenants?org_id={ORG}",
-        "delivery": f"/console/deliveries/{made.delivery}",
-        "run": f"/console/runs/{made.run}",
-        "batch": f"/console/batches/{made.batch}",
-        "workflow": f"/console/workflows/{made.workflow}",
-        "bulk-action": f"/console/bulk-actions/{made.bulk_action}",
-        "batches-ended": "/console/batches?ended=yes",
-        "costs-by-model": "/console/costs?by=model",
-        "review": f"/console/reviews/{review.org_id}/{review.review_id}",
-        "held-rewrite": f"/console/held-rewrites/{made.held}",
-        "jobs-without-match": "/console/jobs?job_type=unknown",
-        "missing": "/console/nothing",
-    }
-
-
 def listed(page: Page) -> dict[str, str]:
     """The pages of the navigation, by the name of their picture."""
     page.goto("/console/")
@@ -79,7 +53,7 @@ def test_every_page_is_readable_and_without_errors(
     wrong: dict[str, list[str]] = {}
     for view in VIEWS:
         page = console.page(view)
-        pages = {**listed(page), **objects(everything)}
+        pages = {**listed(page), **everything.objects()}
         assert len(pages) > 28
         for name, path in pages.items():
             answer = page.goto(path)

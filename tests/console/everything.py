@@ -59,3 +59,28 @@ class Everything:
             self.hf.enqueue_many("mail.send", [{"n": n} for n in range(count)], org_id=org_id)
             worker.run_once(limit=50)
             self.clock.advance(minutes=1)
+
+    def objects(self) -> dict[str, str]:
+        """A page of each kind of object, by the name of its picture."""
+        review = self.review
+        return {
+            "job": f"/console/jobs/{self.world.retried.id}",
+            "dead-letter": f"/console/dead-letters/{self.world.dead[0].id}",
+            "dead-letters-bulk": "/console/dead-letters/bulk?step=triage&error_class=GONE",
+            "jobs-bulk": "/console/jobs/bulk?job_type=leaflet.print",
+            "deliveries-bulk": "/console/deliveries/bulk?state=held&channel=mail&decision=drop",
+            "queue": "/console/queues/q:default",
+            "schedule": "/console/schedules/nightly",
+            "tenant": f"/console/tenants?org_id={ORG}",
+            "delivery": f"/console/deliveries/{self.delivery}",
+            "run": f"/console/runs/{self.run}",
+            "batch": f"/console/batches/{self.batch}",
+            "workflow": f"/console/workflows/{self.workflow}",
+            "bulk-action": f"/console/bulk-actions/{self.bulk_action}",
+            "batches-ended": "/console/batches?ended=yes",
+            "costs-by-model": "/console/costs?by=model",
+            "review": f"/console/reviews/{review.org_id}/{review.review_id}",
+            "held-rewrite": f"/console/held-rewrites/{self.held}",
+            "jobs-without-match": "/console/jobs?job_type=unknown",
+            "missing": "/console/nothing",
+        }

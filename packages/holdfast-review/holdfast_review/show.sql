@@ -1,6 +1,7 @@
 -- Statements that read reviews.
 
 -- find_review :maybe — a review, with the state of its last job
+-- SQLite reads all of job_record for a LEFT JOIN of that view, so its two tables are joined instead.
 SELECT review.org_id, review.review_id, review.changelist_id, review.review_version,
        review.idempotency_key, review.source, review.job_id, review.summary, review.finding_count,
        review.coverage, review.origin, review.criticised_at, review.intended_at, review.succeeded_at, review.created_at,
@@ -12,11 +13,14 @@ SELECT review.org_id, review.review_id, review.changelist_id, review.review_vers
                                AND higher.review_version > review.review_version
                                AND higher.intended_at IS NOT NULL)
             THEN 1 ELSE 0 END AS is_overtaken,
-       coalesce(job.id, review.job_id) AS last_job_id, coalesce(job.state, review.status) AS state,
-       coalesce(job.attempt_count, 0) AS attempt_count, job.stage, job.error_class,
+       coalesce(job.id, ended.id, review.job_id) AS last_job_id,
+       coalesce(job.state, ended.state, review.status) AS state,
+       coalesce(job.attempt_count, ended.attempt_count, 0) AS attempt_count,
+       coalesce(job.stage, ended.stage) AS stage,
+       coalesce(job.error_class, ended.error_class) AS error_class,
        letter.job_id AS letter_id,
        -- Whether it failed for a delivery that is being sent again: its job is replayed then.
-       CASE WHEN job.error_class = 'RECIPIENT_UNREACHABLE' AND EXISTS (
+       CASE WHEN coalesce(job.error_class, ended.error_class) = 'RECIPIENT_UNREACHABLE' AND EXISTS (
                      SELECT 1 FROM holdfast.delivery AS delivery
                      WHERE delivery.org_id = review.org_id AND delivery.job_id = review.job_id
                        AND delivery.is_required = 1 AND delivery.state IN ('pending', 'sent'))
@@ -32,8 +36,10 @@ LEFT JOIN holdfast.dead_letter AS letter
 LEFT JOIN holdfast.dead_letter_replay AS replay
   ON replay.org_id = letter.org_id AND replay.job_id = letter.job_id
  AND replay.number = letter.replay_count
-LEFT JOIN holdfast.job_record AS job
+LEFT JOIN holdfast.job AS job
   ON job.org_id = review.org_id AND job.id = coalesce(replay.replay_job_id, review.job_id)
+LEFT JOIN holdfast.job_history AS ended
+  ON ended.org_id = review.org_id AND ended.id = coalesce(replay.replay_job_id, review.job_id)
 WHERE review.org_id = :org_id AND review.review_id = :review_id;
 
 -- list_findings :many — the findings, the most severe first
