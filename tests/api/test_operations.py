@@ -221,3 +221,24 @@ def test_a_read_that_takes_too_long_is_stopped(hf: Holdfast) -> None:
 
     # The connection is usable, and the limit is gone.
     assert look(hf.store, "SELECT count(*) AS found FROM holdfast.job")[0]["found"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "field"),
+    [
+        (f"/v1/tenants/{ORG}", {"weight": None}, "weight"),
+        (f"/v1/tenants/{ORG}", {"weight": 11}, "weight"),
+        ("/v1/queues/q:default", {"weight": None}, "weight"),
+        ("/v1/queues/q:default", {"weight": 101}, "weight"),
+        ("/v1/queues/q:default", {"rate": "often"}, "rate"),
+    ],
+)
+def test_a_rule_that_is_no_valid_setting_is_the_fault_of_the_caller(
+    operations: Client, path: str, change: dict[str, Any], field: str
+) -> None:
+    before = operations.get(path).text
+    answer = operations.post(f"{path}/limits", {**change, "reason": WHY})
+
+    assert answer.status_code == 422, answer.text
+    assert [one["field"] for one in answer.json()["errors"]] == [field]
+    assert operations.get(path).text == before

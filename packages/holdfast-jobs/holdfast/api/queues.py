@@ -64,7 +64,7 @@ class QueueChange(Body):
     """Rules to change; a rule that is null is lifted, and a rule that is left out stays."""
 
     reason: Reason
-    weight: int | None = Field(default=None, ge=1, le=1000)
+    weight: int | None = Field(default=None, ge=1, le=100)
     max_running: int | None = Field(default=None, ge=1, le=2**31 - 1)
     max_running_per_tenant: int | None = Field(default=None, ge=1, le=2**31 - 1)
     max_depth: int | None = Field(default=None, ge=1, le=2**31 - 1)

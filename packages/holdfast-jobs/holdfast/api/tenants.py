@@ -38,7 +38,7 @@ class TenantChange(Body):
     """Rules to change; one that is left out stays."""
 
     reason: Reason
-    weight: int | None = Field(default=None, ge=1, le=1000)
+    weight: int | None = Field(default=None, ge=1, le=10)
     max_running: int | None = Field(default=None, ge=1, le=2**31 - 1)
 
 

@@ -17,7 +17,7 @@ from holdfast.errors import UnknownQueue
 from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import Page, check_limit, page_of, read_filter
-from holdfast.operate.refusal import InvalidAction
+from holdfast.operate.refusal import InvalidAction, refused_rules
 from holdfast.store import Row
 
 # Its jobs are listed as dead letters.
@@ -118,7 +118,8 @@ class OperatorQueues:
         current = {
             item.name: getattr(known[name].settings, item.name) for item in fields(QueueSettings)
         }
-        settings = make_queue(name, cast(QueueOptions, {**current, **changes}))
+        with refused_rules():
+            settings = make_queue(name, cast(QueueOptions, {**current, **changes}))
         queues.set(name, settings, actor=self.context.actor, reason=reason)
         return self._read()[name]
 

@@ -22,12 +22,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.config.setting_type import UnfitSettings
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 
 
 class InvalidAction(InvalidArgument):
     """An argument of an operator action is invalid; *fields* maps each to its problem. Correct it.
     Nothing was changed."""
+
+
+@contextmanager
+def refused_rules() -> Iterator[None]:
+    """Within the block, rules that are no valid settings raise InvalidAction."""
+    try:
+        yield
+    except UnfitSettings as exc:
+        # Each problem begins with the name of its rule.
+        named = [problem.partition(" ") for problem in exc.problems]
+        raise InvalidAction({name: rest for name, _, rest in named}) from exc
 
 
 class LetterNotFound(NotFound):

@@ -16,7 +16,7 @@ from holdfast.ids import MalformedId, read_named_id
 from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import Page, check_limit, one_of, page_of, read_filter
-from holdfast.operate.refusal import InvalidAction
+from holdfast.operate.refusal import InvalidAction, refused_rules
 from holdfast.operate.short_ids import TENANTS
 
 
@@ -97,7 +97,8 @@ class Tenants:
         if not changes or set(changes) - set(TenantSettings.__slots__):
             known = ", ".join(TenantSettings.__slots__)
             raise InvalidAction({"changes": f"must be one or more of {known}"})
-        settings = replace(self.get(org_id).settings, **changes)
+        with refused_rules():
+            settings = replace(self.get(org_id).settings, **changes)
         self.context.app.queues.set_tenant(
             org_id, settings, actor=self.context.actor, reason=reason
         )
