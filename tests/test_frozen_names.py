@@ -216,7 +216,8 @@ runs.profile runs.queues runs.respect_not_before_at runs.retry_backoff_seconds r
 runs.zone schedules.catch_up schedules.cron schedules.every schedules.job_type schedules.org_id
 schedules.payload schedules.run schedules.tenants schedules.zone serve.body_limit_bytes
 serve.body_seconds
-serve.host serve.port serve.read_seconds serve.requests_per_minute serve.session_hours
+serve.host serve.idempotency_hours serve.port serve.read_seconds serve.requests_per_minute
+serve.session_hours serve.trace_url
 serve.oidc.admins serve.oidc.all_tenants serve.oidc.allow_private serve.oidc.client_id
 serve.oidc.client_secret_env serve.oidc.client_secret_file serve.oidc.issuer serve.oidc.name_claim
 serve.oidc.operators serve.oidc.redirect_url serve.oidc.role_claim serve.oidc.scopes
@@ -230,7 +231,8 @@ unknown_type_patience_seconds
 # What a refused write can name: constraints, unique indexes and triggers that refuse.
 CONSTRAINTS_ON_BOTH = """
 api_key_never_widens api_key_once api_key_rate_positive api_key_revoked_by_someone
-api_key_role_known api_key_window_used console_session_actor_known console_session_ends
+api_key_role_known api_key_window_used api_request_answered api_request_ends
+api_request_key_length api_request_status_is_success console_session_actor_known console_session_ends
 console_session_role_known id_name_length
 artifact_access_known artifact_begins_writing artifact_edge artifact_erased_only_if_removed
 artifact_expires_later artifact_kind_known artifact_leaves_only_when_erased
@@ -324,7 +326,7 @@ CONSTRAINTS_ON_SQLITE = ""
 # With the names that PostgreSQL gives to keys and references.
 CONSTRAINTS_ON_POSTGRES = """
 job_deadline_pkey unique_key_pkey
-api_key_pkey api_key_window_pkey console_session_pkey id_name_pkey
+api_key_pkey api_key_window_pkey api_request_pkey console_session_pkey id_name_pkey
 artifact_pkey audit_cursor_only_row_check audit_cursor_pkey audit_note_never_truncated
 audit_note_pkey audit_seal_never_truncated audit_seal_pkey batch_answer_pkey
 batch_item_batch_id_fkey batch_item_pkey category_pkey changelist_pkey channel_circuit_pkey

@@ -153,7 +153,8 @@ class Writer:
             tuple(self._arguments(given)),
             returned,
             read,
-            any(one.place == "header" for one in self._arguments(given)),
+            given["operationId"] not in KEY_IN_BODY
+            and any(one["name"] == "Idempotency-Key" for one in given.get("parameters", ())),
         )
         self.operations.setdefault(tag, []).append(made)
 
@@ -173,9 +174,10 @@ class Writer:
             for name in sorted(schema["properties"], key=lambda one: one not in first):
                 kind = self._type(schema["properties"][name], is_input=True)
                 yield Argument(name, "body", kind, name in needed, name in first)
-        if given["operationId"] not in KEY_IN_BODY and any(
-            one["name"] == "Idempotency-Key" for one in listed
-        ):
+        has_key = any(one["name"] == "Idempotency-Key" for one in listed)
+        # Other changes lead to a state; the client still sends a key, to repeat a lost request.
+        creates = not given["responses"].keys().isdisjoint(("201", "202"))
+        if has_key and creates and given["operationId"] not in KEY_IN_BODY:
             yield Argument("idempotency_key", "header", "str", False, False)
 
     def _answer(self, given: dict[str, Any]) -> tuple[str, str]:
@@ -303,7 +305,9 @@ class Writer:
             if named:
                 lines.append(f"        {written}={{{', '.join(named)}}},")
         if one.has_key:
-            lines.append('        headers={"Idempotency-Key": idempotency_key or new_key()},')
+            own = any(a.place == "header" for a in one.arguments)
+            key = "idempotency_key or new_key()" if own else "new_key()"
+            lines.append(f'        headers={{"Idempotency-Key": {key}}},')
         if one.method != "GET":
             named = [f'"{a.name}": {a.name}' for a in one.arguments if a.place == "body"]
             lines.append(f"        body=given({{{', '.join(named)}}}),")

@@ -68,7 +68,7 @@ def test_a_run_that_is_not_declared_is_not_found(hf: Holdfast) -> None:
         ("admin", None, {"scopes": ["runs:read", "jobs:write"]}),
     ],
 )
-def test_nobody_but_an_admin_of_operations_starts_a_run(
+def test_only_an_admin_of_operations_starts_a_run(
     hf: Holdfast, role: str, org_id: str | None, given: dict[str, Any]
 ) -> None:
     hf.job("work")(lambda job, payload: None)

@@ -72,9 +72,9 @@ class RunRunner:
         try:
             run.complete()
         except HoldfastError as exc:
-            _log.warning("run.failed: %s", type(exc).__name__)
+            _log.warning("bounded_run.failed: %s", type(exc).__name__)
         except Exception:
-            _log.exception("run.failed")
+            _log.exception("bounded_run.failed")
         finally:
             self._forget(run)
 

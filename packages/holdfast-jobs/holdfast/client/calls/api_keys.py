@@ -119,7 +119,7 @@ def rotate_api_key(
     )
 
 
-def revoke_api_key(key_id: str, *, reason: str, idempotency_key: str | None = None) -> Call[bool]:
+def revoke_api_key(key_id: str, *, reason: str) -> Call[bool]:
     """End a key and its sessions, at once."""
     return Call(
         "revoke_api_key",
@@ -127,6 +127,6 @@ def revoke_api_key(key_id: str, *, reason: str, idempotency_key: str | None = No
         "/v1/api-keys/{key_id}/revoke",
         lambda found: bool(found["changed"]),
         names={"key_id": key_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )

@@ -109,7 +109,7 @@ def get_batch(
     )
 
 
-def cancel_batch(batch_id: str, *, reason: str, idempotency_key: str | None = None) -> Call[Batch]:
+def cancel_batch(batch_id: str, *, reason: str) -> Call[Batch]:
     """Cancel a batch at the provider; finished items are collected."""
     return Call(
         "cancel_batch",
@@ -117,12 +117,12 @@ def cancel_batch(batch_id: str, *, reason: str, idempotency_key: str | None = No
         "/v1/batches/{batch_id}/cancel",
         lambda found: read(Batch, found),
         names={"batch_id": batch_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 
 
-def release_batch(batch_id: str, *, reason: str, idempotency_key: str | None = None) -> Call[Batch]:
+def release_batch(batch_id: str, *, reason: str) -> Call[Batch]:
     """Requeue the jobs of a quarantined batch that the provider does not have."""
     return Call(
         "release_batch",
@@ -130,17 +130,13 @@ def release_batch(batch_id: str, *, reason: str, idempotency_key: str | None = N
         "/v1/batches/{batch_id}/release",
         lambda found: read(Batch, found),
         names={"batch_id": batch_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 
 
 def adopt_batch(
-    batch_id: str,
-    *,
-    reason: str,
-    provider_batch_id: str | NotGiven | None = NOT_GIVEN,
-    idempotency_key: str | None = None,
+    batch_id: str, *, reason: str, provider_batch_id: str | NotGiven | None = NOT_GIVEN
 ) -> Call[Batch]:
     """Collect a quarantined batch that exists at the provider."""
     return Call(
@@ -149,6 +145,6 @@ def adopt_batch(
         "/v1/batches/{batch_id}/adopt",
         lambda found: read(Batch, found),
         names={"batch_id": batch_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason, "provider_batch_id": provider_batch_id}),
     )

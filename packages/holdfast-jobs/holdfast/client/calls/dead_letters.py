@@ -239,11 +239,7 @@ def get_dead_letter(job_id: str) -> Call[DeadLetterDetail]:
 
 
 def triage_dead_letter(
-    job_id: str,
-    *,
-    kind: str,
-    version: int | NotGiven | None = NOT_GIVEN,
-    idempotency_key: str | None = None,
+    job_id: str, *, kind: str, version: int | NotGiven | None = NOT_GIVEN
 ) -> Call[DeadLetterItem]:
     """Confirm the failure and its kind."""
     return Call(
@@ -252,17 +248,13 @@ def triage_dead_letter(
         "/v1/dead-letters/{job_id}/triage",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"kind": kind, "version": version}),
     )
 
 
 def remediate_dead_letter(
-    job_id: str,
-    *,
-    done: Sequence[str],
-    version: int | NotGiven | None = NOT_GIVEN,
-    idempotency_key: str | None = None,
+    job_id: str, *, done: Sequence[str], version: int | NotGiven | None = NOT_GIVEN
 ) -> Call[DeadLetterItem]:
     """Confirm every point of the checklist of its kind."""
     return Call(
@@ -271,7 +263,7 @@ def remediate_dead_letter(
         "/v1/dead-letters/{job_id}/remediate",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"done": done, "version": version}),
     )
 
@@ -282,7 +274,6 @@ def validate_dead_letter(
     evidence_ref: str,
     is_safe_to_repeat: bool,
     version: int | NotGiven | None = NOT_GIVEN,
-    idempotency_key: str | None = None,
 ) -> Call[DeadLetterItem]:
     """Record evidence, and that repeating is safe."""
     return Call(
@@ -291,7 +282,7 @@ def validate_dead_letter(
         "/v1/dead-letters/{job_id}/validate",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given(
             {
                 "evidence_ref": evidence_ref,
@@ -308,7 +299,6 @@ def replay_dead_letter(
     reason: str,
     full_restart: bool | NotGiven = NOT_GIVEN,
     version: int | NotGiven | None = NOT_GIVEN,
-    idempotency_key: str | None = None,
 ) -> Call[ReplayMade]:
     """Enqueue a replay of a validated dead letter."""
     return Call(
@@ -317,13 +307,13 @@ def replay_dead_letter(
         "/v1/dead-letters/{job_id}/replay",
         lambda found: read(ReplayMade, found),
         names={"job_id": job_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason, "full_restart": full_restart, "version": version}),
     )
 
 
 def verify_dead_letter(
-    job_id: str, *, version: int | NotGiven | None = NOT_GIVEN, idempotency_key: str | None = None
+    job_id: str, *, version: int | NotGiven | None = NOT_GIVEN
 ) -> Call[DeadLetterItem]:
     """Confirm the effects of the replay."""
     return Call(
@@ -332,17 +322,13 @@ def verify_dead_letter(
         "/v1/dead-letters/{job_id}/verify",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"version": version}),
     )
 
 
 def resolve_dead_letter(
-    job_id: str,
-    *,
-    notes: str,
-    version: int | NotGiven | None = NOT_GIVEN,
-    idempotency_key: str | None = None,
+    job_id: str, *, notes: str, version: int | NotGiven | None = NOT_GIVEN
 ) -> Call[DeadLetterItem]:
     """Close a dead letter whose replay was verified."""
     return Call(
@@ -351,17 +337,13 @@ def resolve_dead_letter(
         "/v1/dead-letters/{job_id}/resolve",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"notes": notes, "version": version}),
     )
 
 
 def discard_dead_letter(
-    job_id: str,
-    *,
-    reason: str,
-    version: int | NotGiven | None = NOT_GIVEN,
-    idempotency_key: str | None = None,
+    job_id: str, *, reason: str, version: int | NotGiven | None = NOT_GIVEN
 ) -> Call[DeadLetterItem]:
     """Give the work up."""
     return Call(
@@ -370,18 +352,13 @@ def discard_dead_letter(
         "/v1/dead-letters/{job_id}/discard",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason, "version": version}),
     )
 
 
 def fix_forward_dead_letter(
-    job_id: str,
-    *,
-    reason: str,
-    reference: str,
-    version: int | NotGiven | None = NOT_GIVEN,
-    idempotency_key: str | None = None,
+    job_id: str, *, reason: str, reference: str, version: int | NotGiven | None = NOT_GIVEN
 ) -> Call[DeadLetterItem]:
     """Close a dead letter because something else replaces it."""
     return Call(
@@ -390,7 +367,7 @@ def fix_forward_dead_letter(
         "/v1/dead-letters/{job_id}/fix-forward",
         lambda found: read(DeadLetterItem, found),
         names={"job_id": job_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason, "reference": reference, "version": version}),
     )
 

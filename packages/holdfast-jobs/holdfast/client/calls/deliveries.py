@@ -175,11 +175,7 @@ def get_delivery(delivery_id: str) -> Call[DeliveryDetail]:
 
 
 def confirm_delivery(
-    delivery_id: str,
-    *,
-    reason: str,
-    provider_id: str | NotGiven | None = NOT_GIVEN,
-    idempotency_key: str | None = None,
+    delivery_id: str, *, reason: str, provider_id: str | NotGiven | None = NOT_GIVEN
 ) -> Call[DeliveryItem]:
     """Confirm that a delivery arrived: it is not sent again."""
     return Call(
@@ -188,14 +184,12 @@ def confirm_delivery(
         "/v1/deliveries/{delivery_id}/confirm",
         lambda found: read(DeliveryItem, found),
         names={"delivery_id": delivery_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason, "provider_id": provider_id}),
     )
 
 
-def resend_delivery(
-    delivery_id: str, *, reason: str, idempotency_key: str | None = None
-) -> Call[DeliveryItem]:
+def resend_delivery(delivery_id: str, *, reason: str) -> Call[DeliveryItem]:
     """Send a delivery again, regardless of earlier attempts."""
     return Call(
         "resend_delivery",
@@ -203,14 +197,12 @@ def resend_delivery(
         "/v1/deliveries/{delivery_id}/resend",
         lambda found: read(DeliveryItem, found),
         names={"delivery_id": delivery_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 
 
-def drop_delivery(
-    delivery_id: str, *, reason: str, idempotency_key: str | None = None
-) -> Call[DeliveryItem]:
+def drop_delivery(delivery_id: str, *, reason: str) -> Call[DeliveryItem]:
     """Do not send a delivery."""
     return Call(
         "drop_delivery",
@@ -218,6 +210,6 @@ def drop_delivery(
         "/v1/deliveries/{delivery_id}/drop",
         lambda found: read(DeliveryItem, found),
         names={"delivery_id": delivery_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )

@@ -304,7 +304,7 @@ def explain_job(job_id: str) -> Call[Explained]:
     )
 
 
-def cancel_job(job_id: str, *, reason: str, idempotency_key: str | None = None) -> Call[str]:
+def cancel_job(job_id: str, *, reason: str) -> Call[str]:
     """Cancel a job: at once if it is waiting, at its next step if it is running."""
     return Call(
         "cancel_job",
@@ -312,6 +312,6 @@ def cancel_job(job_id: str, *, reason: str, idempotency_key: str | None = None) 
         "/v1/jobs/{job_id}/cancel",
         lambda found: str(found["outcome"]),
         names={"job_id": job_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )

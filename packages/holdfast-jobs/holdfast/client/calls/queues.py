@@ -63,7 +63,7 @@ def get_queue(name: str) -> Call[Queue]:
     )
 
 
-def pause_queue(name: str, *, reason: str, idempotency_key: str | None = None) -> Call[bool]:
+def pause_queue(name: str, *, reason: str) -> Call[bool]:
     """Claim no more jobs from a queue; running jobs finish."""
     return Call(
         "pause_queue",
@@ -71,12 +71,12 @@ def pause_queue(name: str, *, reason: str, idempotency_key: str | None = None) -
         "/v1/queues/{name}/pause",
         lambda found: bool(found["changed"]),
         names={"name": name},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 
 
-def resume_queue(name: str, *, reason: str, idempotency_key: str | None = None) -> Call[bool]:
+def resume_queue(name: str, *, reason: str) -> Call[bool]:
     """Claim from a queue again."""
     return Call(
         "resume_queue",
@@ -84,7 +84,7 @@ def resume_queue(name: str, *, reason: str, idempotency_key: str | None = None) 
         "/v1/queues/{name}/resume",
         lambda found: bool(found["changed"]),
         names={"name": name},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 
@@ -99,7 +99,6 @@ def set_queue_limits(
     max_depth: int | NotGiven | None = NOT_GIVEN,
     max_depth_per_tenant: int | NotGiven | None = NOT_GIVEN,
     rate: str | NotGiven | None = NOT_GIVEN,
-    idempotency_key: str | None = None,
 ) -> Call[Queue]:
     """Change the weight and the limits of a queue. The change overrides the code."""
     return Call(
@@ -108,7 +107,7 @@ def set_queue_limits(
         "/v1/queues/{name}/limits",
         lambda found: read(Queue, found),
         names={"name": name},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given(
             {
                 "reason": reason,
@@ -123,7 +122,7 @@ def set_queue_limits(
     )
 
 
-def reset_queue(name: str, *, reason: str, idempotency_key: str | None = None) -> Call[bool]:
+def reset_queue(name: str, *, reason: str) -> Call[bool]:
     """Let a queue follow the code and the settings again."""
     return Call(
         "reset_queue",
@@ -131,6 +130,6 @@ def reset_queue(name: str, *, reason: str, idempotency_key: str | None = None) -
         "/v1/queues/{name}/reset",
         lambda found: bool(found["changed"]),
         names={"name": name},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )

@@ -191,9 +191,7 @@ def get_held_rewrite(rewrite_request_id: str) -> Call[HeldDetail]:
     )
 
 
-def approve_held_rewrite(
-    rewrite_request_id: str, *, reason: str, idempotency_key: str | None = None
-) -> Call[HeldDecided]:
+def approve_held_rewrite(rewrite_request_id: str, *, reason: str) -> Call[HeldDecided]:
     """Deliver a held rewrite as it is. For admins."""
     return Call(
         "approve_held_rewrite",
@@ -201,14 +199,12 @@ def approve_held_rewrite(
         "/v1/rewrites/held/{rewrite_request_id}/approve",
         lambda found: read(HeldDecided, found),
         names={"rewrite_request_id": rewrite_request_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 
 
-def edit_held_rewrite(
-    rewrite_request_id: str, text: str, *, reason: str, idempotency_key: str | None = None
-) -> Call[HeldDecided]:
+def edit_held_rewrite(rewrite_request_id: str, text: str, *, reason: str) -> Call[HeldDecided]:
     """Deliver an edited text instead; it passes the gate again. For admins."""
     return Call(
         "edit_held_rewrite",
@@ -216,14 +212,12 @@ def edit_held_rewrite(
         "/v1/rewrites/held/{rewrite_request_id}/edit",
         lambda found: read(HeldDecided, found),
         names={"rewrite_request_id": rewrite_request_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"text": text, "reason": reason}),
     )
 
 
-def reject_held_rewrite(
-    rewrite_request_id: str, *, reason: str, idempotency_key: str | None = None
-) -> Call[HeldDecided]:
+def reject_held_rewrite(rewrite_request_id: str, *, reason: str) -> Call[HeldDecided]:
     """Reject a held rewrite: it is never delivered. For admins."""
     return Call(
         "reject_held_rewrite",
@@ -231,7 +225,7 @@ def reject_held_rewrite(
         "/v1/rewrites/held/{rewrite_request_id}/reject",
         lambda found: read(HeldDecided, found),
         names={"rewrite_request_id": rewrite_request_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 

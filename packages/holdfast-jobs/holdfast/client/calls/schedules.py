@@ -122,7 +122,7 @@ def list_coming_ticks(name: str, *, count: int | None = None) -> Call[tuple[Comi
     )
 
 
-def pause_schedule(name: str, *, reason: str, idempotency_key: str | None = None) -> Call[bool]:
+def pause_schedule(name: str, *, reason: str) -> Call[bool]:
     """Fire a schedule no more."""
     return Call(
         "pause_schedule",
@@ -130,12 +130,12 @@ def pause_schedule(name: str, *, reason: str, idempotency_key: str | None = None
         "/v1/schedules/{name}/pause",
         lambda found: bool(found["changed"]),
         names={"name": name},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 
 
-def resume_schedule(name: str, *, reason: str, idempotency_key: str | None = None) -> Call[bool]:
+def resume_schedule(name: str, *, reason: str) -> Call[bool]:
     """Fire a schedule again."""
     return Call(
         "resume_schedule",
@@ -143,12 +143,12 @@ def resume_schedule(name: str, *, reason: str, idempotency_key: str | None = Non
         "/v1/schedules/{name}/resume",
         lambda found: bool(found["changed"]),
         names={"name": name},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 
 
-def trigger_schedule(name: str, *, reason: str, idempotency_key: str | None = None) -> Call[Fired]:
+def trigger_schedule(name: str, *, reason: str) -> Call[Fired]:
     """Fire a schedule now. For an admin of operations."""
     return Call(
         "trigger_schedule",
@@ -156,6 +156,6 @@ def trigger_schedule(name: str, *, reason: str, idempotency_key: str | None = No
         "/v1/schedules/{name}/trigger",
         lambda found: read(Fired, found),
         names={"name": name},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )

@@ -54,7 +54,6 @@ def set_tenant_limits(
     reason: str,
     weight: int | NotGiven | None = NOT_GIVEN,
     max_running: int | NotGiven | None = NOT_GIVEN,
-    idempotency_key: str | None = None,
 ) -> Call[Tenant]:
     """Change the weight or the cap of a tenant. For an admin of operations."""
     return Call(
@@ -63,12 +62,12 @@ def set_tenant_limits(
         "/v1/tenants/{org_id}/limits",
         lambda found: read(Tenant, found),
         names={"org_id": org_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason, "weight": weight, "max_running": max_running}),
     )
 
 
-def reset_tenant(org_id: str, *, reason: str, idempotency_key: str | None = None) -> Call[bool]:
+def reset_tenant(org_id: str, *, reason: str) -> Call[bool]:
     """Let a tenant follow the settings again."""
     return Call(
         "reset_tenant",
@@ -76,6 +75,6 @@ def reset_tenant(org_id: str, *, reason: str, idempotency_key: str | None = None
         "/v1/tenants/{org_id}/reset",
         lambda found: bool(found["changed"]),
         names={"org_id": org_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )

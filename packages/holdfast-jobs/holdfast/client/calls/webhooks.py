@@ -92,9 +92,7 @@ def get_webhook(webhook_id: str) -> Call[Webhook]:
     )
 
 
-def rotate_webhook(
-    webhook_id: str, *, reason: str, idempotency_key: str | None = None
-) -> Call[NewSecret]:
+def rotate_webhook(webhook_id: str, *, reason: str) -> Call[NewSecret]:
     """Give an endpoint a new secret. The previous one signs as well for a while."""
     return Call(
         "rotate_webhook",
@@ -102,14 +100,12 @@ def rotate_webhook(
         "/v1/webhooks/{webhook_id}/rotate",
         lambda found: read(NewSecret, found),
         names={"webhook_id": webhook_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 
 
-def pause_webhook(
-    webhook_id: str, *, reason: str, idempotency_key: str | None = None
-) -> Call[bool]:
+def pause_webhook(webhook_id: str, *, reason: str) -> Call[bool]:
     """Store no more deliveries for an endpoint."""
     return Call(
         "pause_webhook",
@@ -117,14 +113,12 @@ def pause_webhook(
         "/v1/webhooks/{webhook_id}/pause",
         lambda found: bool(found["changed"]),
         names={"webhook_id": webhook_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 
 
-def resume_webhook(
-    webhook_id: str, *, reason: str, idempotency_key: str | None = None
-) -> Call[bool]:
+def resume_webhook(webhook_id: str, *, reason: str) -> Call[bool]:
     """Store deliveries of new changes again."""
     return Call(
         "resume_webhook",
@@ -132,14 +126,12 @@ def resume_webhook(
         "/v1/webhooks/{webhook_id}/resume",
         lambda found: bool(found["changed"]),
         names={"webhook_id": webhook_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 
 
-def remove_webhook(
-    webhook_id: str, *, reason: str, idempotency_key: str | None = None
-) -> Call[bool]:
+def remove_webhook(webhook_id: str, *, reason: str) -> Call[bool]:
     """Remove an endpoint with its secrets."""
     return Call(
         "remove_webhook",
@@ -147,6 +139,6 @@ def remove_webhook(
         "/v1/webhooks/{webhook_id}/remove",
         lambda found: bool(found["changed"]),
         names={"webhook_id": webhook_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )

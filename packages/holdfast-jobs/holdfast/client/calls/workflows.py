@@ -103,9 +103,7 @@ def get_workflow(workflow_id: str) -> Call[WorkflowShown]:
     )
 
 
-def cancel_workflow(
-    workflow_id: str, *, reason: str, idempotency_key: str | None = None
-) -> Call[int]:
+def cancel_workflow(workflow_id: str, *, reason: str) -> Call[int]:
     """Cancel a workflow: no further step starts, and its jobs are canceled."""
     return Call(
         "cancel_workflow",
@@ -113,17 +111,13 @@ def cancel_workflow(
         "/v1/workflows/{workflow_id}/cancel",
         lambda found: int(found["jobs"]),
         names={"workflow_id": workflow_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"reason": reason}),
     )
 
 
 def replay_workflow(
-    workflow_id: str,
-    *,
-    reason: str,
-    step: str | NotGiven | None = NOT_GIVEN,
-    idempotency_key: str | None = None,
+    workflow_id: str, *, reason: str, step: str | NotGiven | None = NOT_GIVEN
 ) -> Call[WorkflowReplayed]:
     """Replay the failed jobs of a workflow. The steps that depend on them then go on."""
     return Call(
@@ -132,7 +126,7 @@ def replay_workflow(
         "/v1/workflows/{workflow_id}/replay",
         lambda found: read(WorkflowReplayed, found),
         names={"workflow_id": workflow_id},
-        headers={"Idempotency-Key": idempotency_key or new_key()},
+        headers={"Idempotency-Key": new_key()},
         body=given({"step": step, "reason": reason}),
     )
 

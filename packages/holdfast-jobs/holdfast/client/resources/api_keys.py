@@ -81,9 +81,9 @@ class ApiKeys:
             )
         )
 
-    def revoke(self, key_id: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    def revoke(self, key_id: str, *, reason: str) -> bool:
         """End a key and its sessions, at once."""
-        return self._call(revoke_api_key(key_id, reason=reason, idempotency_key=idempotency_key))
+        return self._call(revoke_api_key(key_id, reason=reason))
 
     def every(self, *, limit: int | None = None) -> Iterator[Key]:
         """All items of a listing, page by page."""
@@ -153,11 +153,9 @@ class AsyncApiKeys:
             )
         )
 
-    async def revoke(self, key_id: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    async def revoke(self, key_id: str, *, reason: str) -> bool:
         """End a key and its sessions, at once."""
-        return await self._call(
-            revoke_api_key(key_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(revoke_api_key(key_id, reason=reason))
 
     async def every(self, *, limit: int | None = None) -> AsyncIterator[Key]:
         """All items of a listing, page by page."""

@@ -48,31 +48,19 @@ class Batches:
         """Return a batch with a page of its items."""
         return self._call(get_batch(batch_id, limit=limit, after=after))
 
-    def cancel(self, batch_id: str, *, reason: str, idempotency_key: str | None = None) -> Batch:
+    def cancel(self, batch_id: str, *, reason: str) -> Batch:
         """Cancel a batch at the provider; finished items are collected."""
-        return self._call(cancel_batch(batch_id, reason=reason, idempotency_key=idempotency_key))
+        return self._call(cancel_batch(batch_id, reason=reason))
 
-    def release(self, batch_id: str, *, reason: str, idempotency_key: str | None = None) -> Batch:
+    def release(self, batch_id: str, *, reason: str) -> Batch:
         """Requeue the jobs of a quarantined batch that the provider does not have."""
-        return self._call(release_batch(batch_id, reason=reason, idempotency_key=idempotency_key))
+        return self._call(release_batch(batch_id, reason=reason))
 
     def adopt(
-        self,
-        batch_id: str,
-        *,
-        reason: str,
-        provider_batch_id: str | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, batch_id: str, *, reason: str, provider_batch_id: str | NotGiven | None = NOT_GIVEN
     ) -> Batch:
         """Collect a quarantined batch that exists at the provider."""
-        return self._call(
-            adopt_batch(
-                batch_id,
-                reason=reason,
-                provider_batch_id=provider_batch_id,
-                idempotency_key=idempotency_key,
-            )
-        )
+        return self._call(adopt_batch(batch_id, reason=reason, provider_batch_id=provider_batch_id))
 
     def every(
         self,
@@ -119,38 +107,20 @@ class AsyncBatches:
         """Return a batch with a page of its items."""
         return await self._call(get_batch(batch_id, limit=limit, after=after))
 
-    async def cancel(
-        self, batch_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> Batch:
+    async def cancel(self, batch_id: str, *, reason: str) -> Batch:
         """Cancel a batch at the provider; finished items are collected."""
-        return await self._call(
-            cancel_batch(batch_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(cancel_batch(batch_id, reason=reason))
 
-    async def release(
-        self, batch_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> Batch:
+    async def release(self, batch_id: str, *, reason: str) -> Batch:
         """Requeue the jobs of a quarantined batch that the provider does not have."""
-        return await self._call(
-            release_batch(batch_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(release_batch(batch_id, reason=reason))
 
     async def adopt(
-        self,
-        batch_id: str,
-        *,
-        reason: str,
-        provider_batch_id: str | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, batch_id: str, *, reason: str, provider_batch_id: str | NotGiven | None = NOT_GIVEN
     ) -> Batch:
         """Collect a quarantined batch that exists at the provider."""
         return await self._call(
-            adopt_batch(
-                batch_id,
-                reason=reason,
-                provider_batch_id=provider_batch_id,
-                idempotency_key=idempotency_key,
-            )
+            adopt_batch(batch_id, reason=reason, provider_batch_id=provider_batch_id)
         )
 
     async def every(

@@ -116,32 +116,16 @@ class DeadLetters:
         return self._call(get_dead_letter(job_id))
 
     def triage(
-        self,
-        job_id: str,
-        *,
-        kind: str,
-        version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, job_id: str, *, kind: str, version: int | NotGiven | None = NOT_GIVEN
     ) -> DeadLetterItem:
         """Confirm the failure and its kind."""
-        return self._call(
-            triage_dead_letter(job_id, kind=kind, version=version, idempotency_key=idempotency_key)
-        )
+        return self._call(triage_dead_letter(job_id, kind=kind, version=version))
 
     def remediate(
-        self,
-        job_id: str,
-        *,
-        done: Sequence[str],
-        version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, job_id: str, *, done: Sequence[str], version: int | NotGiven | None = NOT_GIVEN
     ) -> DeadLetterItem:
         """Confirm every point of the checklist of its kind."""
-        return self._call(
-            remediate_dead_letter(
-                job_id, done=done, version=version, idempotency_key=idempotency_key
-            )
-        )
+        return self._call(remediate_dead_letter(job_id, done=done, version=version))
 
     def validate(
         self,
@@ -150,7 +134,6 @@ class DeadLetters:
         evidence_ref: str,
         is_safe_to_repeat: bool,
         version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Record evidence, and that repeating is safe."""
         return self._call(
@@ -159,7 +142,6 @@ class DeadLetters:
                 evidence_ref=evidence_ref,
                 is_safe_to_repeat=is_safe_to_repeat,
                 version=version,
-                idempotency_key=idempotency_key,
             )
         )
 
@@ -170,60 +152,27 @@ class DeadLetters:
         reason: str,
         full_restart: bool | NotGiven = NOT_GIVEN,
         version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
     ) -> ReplayMade:
         """Enqueue a replay of a validated dead letter."""
         return self._call(
-            replay_dead_letter(
-                job_id,
-                reason=reason,
-                full_restart=full_restart,
-                version=version,
-                idempotency_key=idempotency_key,
-            )
+            replay_dead_letter(job_id, reason=reason, full_restart=full_restart, version=version)
         )
 
-    def verify(
-        self,
-        job_id: str,
-        *,
-        version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
-    ) -> DeadLetterItem:
+    def verify(self, job_id: str, *, version: int | NotGiven | None = NOT_GIVEN) -> DeadLetterItem:
         """Confirm the effects of the replay."""
-        return self._call(
-            verify_dead_letter(job_id, version=version, idempotency_key=idempotency_key)
-        )
+        return self._call(verify_dead_letter(job_id, version=version))
 
     def resolve(
-        self,
-        job_id: str,
-        *,
-        notes: str,
-        version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, job_id: str, *, notes: str, version: int | NotGiven | None = NOT_GIVEN
     ) -> DeadLetterItem:
         """Close a dead letter whose replay was verified."""
-        return self._call(
-            resolve_dead_letter(
-                job_id, notes=notes, version=version, idempotency_key=idempotency_key
-            )
-        )
+        return self._call(resolve_dead_letter(job_id, notes=notes, version=version))
 
     def discard(
-        self,
-        job_id: str,
-        *,
-        reason: str,
-        version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, job_id: str, *, reason: str, version: int | NotGiven | None = NOT_GIVEN
     ) -> DeadLetterItem:
         """Give the work up."""
-        return self._call(
-            discard_dead_letter(
-                job_id, reason=reason, version=version, idempotency_key=idempotency_key
-            )
-        )
+        return self._call(discard_dead_letter(job_id, reason=reason, version=version))
 
     def fix_forward(
         self,
@@ -232,17 +181,10 @@ class DeadLetters:
         reason: str,
         reference: str,
         version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Close a dead letter because something else replaces it."""
         return self._call(
-            fix_forward_dead_letter(
-                job_id,
-                reason=reason,
-                reference=reference,
-                version=version,
-                idempotency_key=idempotency_key,
-            )
+            fix_forward_dead_letter(job_id, reason=reason, reference=reference, version=version)
         )
 
     def add_note(self, job_id: str, body: str, *, idempotency_key: str | None = None) -> NoteItem:
@@ -365,32 +307,16 @@ class AsyncDeadLetters:
         return await self._call(get_dead_letter(job_id))
 
     async def triage(
-        self,
-        job_id: str,
-        *,
-        kind: str,
-        version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, job_id: str, *, kind: str, version: int | NotGiven | None = NOT_GIVEN
     ) -> DeadLetterItem:
         """Confirm the failure and its kind."""
-        return await self._call(
-            triage_dead_letter(job_id, kind=kind, version=version, idempotency_key=idempotency_key)
-        )
+        return await self._call(triage_dead_letter(job_id, kind=kind, version=version))
 
     async def remediate(
-        self,
-        job_id: str,
-        *,
-        done: Sequence[str],
-        version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, job_id: str, *, done: Sequence[str], version: int | NotGiven | None = NOT_GIVEN
     ) -> DeadLetterItem:
         """Confirm every point of the checklist of its kind."""
-        return await self._call(
-            remediate_dead_letter(
-                job_id, done=done, version=version, idempotency_key=idempotency_key
-            )
-        )
+        return await self._call(remediate_dead_letter(job_id, done=done, version=version))
 
     async def validate(
         self,
@@ -399,7 +325,6 @@ class AsyncDeadLetters:
         evidence_ref: str,
         is_safe_to_repeat: bool,
         version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Record evidence, and that repeating is safe."""
         return await self._call(
@@ -408,7 +333,6 @@ class AsyncDeadLetters:
                 evidence_ref=evidence_ref,
                 is_safe_to_repeat=is_safe_to_repeat,
                 version=version,
-                idempotency_key=idempotency_key,
             )
         )
 
@@ -419,60 +343,29 @@ class AsyncDeadLetters:
         reason: str,
         full_restart: bool | NotGiven = NOT_GIVEN,
         version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
     ) -> ReplayMade:
         """Enqueue a replay of a validated dead letter."""
         return await self._call(
-            replay_dead_letter(
-                job_id,
-                reason=reason,
-                full_restart=full_restart,
-                version=version,
-                idempotency_key=idempotency_key,
-            )
+            replay_dead_letter(job_id, reason=reason, full_restart=full_restart, version=version)
         )
 
     async def verify(
-        self,
-        job_id: str,
-        *,
-        version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, job_id: str, *, version: int | NotGiven | None = NOT_GIVEN
     ) -> DeadLetterItem:
         """Confirm the effects of the replay."""
-        return await self._call(
-            verify_dead_letter(job_id, version=version, idempotency_key=idempotency_key)
-        )
+        return await self._call(verify_dead_letter(job_id, version=version))
 
     async def resolve(
-        self,
-        job_id: str,
-        *,
-        notes: str,
-        version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, job_id: str, *, notes: str, version: int | NotGiven | None = NOT_GIVEN
     ) -> DeadLetterItem:
         """Close a dead letter whose replay was verified."""
-        return await self._call(
-            resolve_dead_letter(
-                job_id, notes=notes, version=version, idempotency_key=idempotency_key
-            )
-        )
+        return await self._call(resolve_dead_letter(job_id, notes=notes, version=version))
 
     async def discard(
-        self,
-        job_id: str,
-        *,
-        reason: str,
-        version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, job_id: str, *, reason: str, version: int | NotGiven | None = NOT_GIVEN
     ) -> DeadLetterItem:
         """Give the work up."""
-        return await self._call(
-            discard_dead_letter(
-                job_id, reason=reason, version=version, idempotency_key=idempotency_key
-            )
-        )
+        return await self._call(discard_dead_letter(job_id, reason=reason, version=version))
 
     async def fix_forward(
         self,
@@ -481,17 +374,10 @@ class AsyncDeadLetters:
         reason: str,
         reference: str,
         version: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
     ) -> DeadLetterItem:
         """Close a dead letter because something else replaces it."""
         return await self._call(
-            fix_forward_dead_letter(
-                job_id,
-                reason=reason,
-                reference=reference,
-                version=version,
-                idempotency_key=idempotency_key,
-            )
+            fix_forward_dead_letter(job_id, reason=reason, reference=reference, version=version)
         )
 
     async def add_note(

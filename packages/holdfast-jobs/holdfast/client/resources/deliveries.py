@@ -95,35 +95,18 @@ class Deliveries:
         return self._call(get_delivery(delivery_id))
 
     def confirm(
-        self,
-        delivery_id: str,
-        *,
-        reason: str,
-        provider_id: str | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, delivery_id: str, *, reason: str, provider_id: str | NotGiven | None = NOT_GIVEN
     ) -> DeliveryItem:
         """Confirm that a delivery arrived: it is not sent again."""
-        return self._call(
-            confirm_delivery(
-                delivery_id, reason=reason, provider_id=provider_id, idempotency_key=idempotency_key
-            )
-        )
+        return self._call(confirm_delivery(delivery_id, reason=reason, provider_id=provider_id))
 
-    def resend(
-        self, delivery_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> DeliveryItem:
+    def resend(self, delivery_id: str, *, reason: str) -> DeliveryItem:
         """Send a delivery again, regardless of earlier attempts."""
-        return self._call(
-            resend_delivery(delivery_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return self._call(resend_delivery(delivery_id, reason=reason))
 
-    def drop(
-        self, delivery_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> DeliveryItem:
+    def drop(self, delivery_id: str, *, reason: str) -> DeliveryItem:
         """Do not send a delivery."""
-        return self._call(
-            drop_delivery(delivery_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return self._call(drop_delivery(delivery_id, reason=reason))
 
     def every(
         self,
@@ -231,35 +214,20 @@ class AsyncDeliveries:
         return await self._call(get_delivery(delivery_id))
 
     async def confirm(
-        self,
-        delivery_id: str,
-        *,
-        reason: str,
-        provider_id: str | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, delivery_id: str, *, reason: str, provider_id: str | NotGiven | None = NOT_GIVEN
     ) -> DeliveryItem:
         """Confirm that a delivery arrived: it is not sent again."""
         return await self._call(
-            confirm_delivery(
-                delivery_id, reason=reason, provider_id=provider_id, idempotency_key=idempotency_key
-            )
+            confirm_delivery(delivery_id, reason=reason, provider_id=provider_id)
         )
 
-    async def resend(
-        self, delivery_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> DeliveryItem:
+    async def resend(self, delivery_id: str, *, reason: str) -> DeliveryItem:
         """Send a delivery again, regardless of earlier attempts."""
-        return await self._call(
-            resend_delivery(delivery_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(resend_delivery(delivery_id, reason=reason))
 
-    async def drop(
-        self, delivery_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> DeliveryItem:
+    async def drop(self, delivery_id: str, *, reason: str) -> DeliveryItem:
         """Do not send a delivery."""
-        return await self._call(
-            drop_delivery(delivery_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(drop_delivery(delivery_id, reason=reason))
 
     async def every(
         self,

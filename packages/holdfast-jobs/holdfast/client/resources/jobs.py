@@ -144,9 +144,9 @@ class Jobs:
         """Explain why a job is in its state."""
         return self._call(explain_job(job_id))
 
-    def cancel(self, job_id: str, *, reason: str, idempotency_key: str | None = None) -> str:
+    def cancel(self, job_id: str, *, reason: str) -> str:
         """Cancel a job: at once if it is waiting, at its next step if it is running."""
-        return self._call(cancel_job(job_id, reason=reason, idempotency_key=idempotency_key))
+        return self._call(cancel_job(job_id, reason=reason))
 
     def every(
         self,
@@ -283,9 +283,9 @@ class AsyncJobs:
         """Explain why a job is in its state."""
         return await self._call(explain_job(job_id))
 
-    async def cancel(self, job_id: str, *, reason: str, idempotency_key: str | None = None) -> str:
+    async def cancel(self, job_id: str, *, reason: str) -> str:
         """Cancel a job: at once if it is waiting, at its next step if it is running."""
-        return await self._call(cancel_job(job_id, reason=reason, idempotency_key=idempotency_key))
+        return await self._call(cancel_job(job_id, reason=reason))
 
     async def every(
         self,

@@ -38,13 +38,13 @@ class Queues:
         """Return one queue."""
         return self._call(get_queue(name))
 
-    def pause(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    def pause(self, name: str, *, reason: str) -> bool:
         """Claim no more jobs from a queue; running jobs finish."""
-        return self._call(pause_queue(name, reason=reason, idempotency_key=idempotency_key))
+        return self._call(pause_queue(name, reason=reason))
 
-    def resume(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    def resume(self, name: str, *, reason: str) -> bool:
         """Claim from a queue again."""
-        return self._call(resume_queue(name, reason=reason, idempotency_key=idempotency_key))
+        return self._call(resume_queue(name, reason=reason))
 
     def set_limits(
         self,
@@ -57,7 +57,6 @@ class Queues:
         max_depth: int | NotGiven | None = NOT_GIVEN,
         max_depth_per_tenant: int | NotGiven | None = NOT_GIVEN,
         rate: str | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
     ) -> Queue:
         """Change the weight and the limits of a queue. The change overrides the code."""
         return self._call(
@@ -70,13 +69,12 @@ class Queues:
                 max_depth=max_depth,
                 max_depth_per_tenant=max_depth_per_tenant,
                 rate=rate,
-                idempotency_key=idempotency_key,
             )
         )
 
-    def reset(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    def reset(self, name: str, *, reason: str) -> bool:
         """Let a queue follow the code and the settings again."""
-        return self._call(reset_queue(name, reason=reason, idempotency_key=idempotency_key))
+        return self._call(reset_queue(name, reason=reason))
 
     def every(self, *, is_paused: bool | None = None, limit: int | None = None) -> Iterator[Queue]:
         """All items of a listing, page by page."""
@@ -104,13 +102,13 @@ class AsyncQueues:
         """Return one queue."""
         return await self._call(get_queue(name))
 
-    async def pause(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    async def pause(self, name: str, *, reason: str) -> bool:
         """Claim no more jobs from a queue; running jobs finish."""
-        return await self._call(pause_queue(name, reason=reason, idempotency_key=idempotency_key))
+        return await self._call(pause_queue(name, reason=reason))
 
-    async def resume(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    async def resume(self, name: str, *, reason: str) -> bool:
         """Claim from a queue again."""
-        return await self._call(resume_queue(name, reason=reason, idempotency_key=idempotency_key))
+        return await self._call(resume_queue(name, reason=reason))
 
     async def set_limits(
         self,
@@ -123,7 +121,6 @@ class AsyncQueues:
         max_depth: int | NotGiven | None = NOT_GIVEN,
         max_depth_per_tenant: int | NotGiven | None = NOT_GIVEN,
         rate: str | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
     ) -> Queue:
         """Change the weight and the limits of a queue. The change overrides the code."""
         return await self._call(
@@ -136,13 +133,12 @@ class AsyncQueues:
                 max_depth=max_depth,
                 max_depth_per_tenant=max_depth_per_tenant,
                 rate=rate,
-                idempotency_key=idempotency_key,
             )
         )
 
-    async def reset(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    async def reset(self, name: str, *, reason: str) -> bool:
         """Let a queue follow the code and the settings again."""
-        return await self._call(reset_queue(name, reason=reason, idempotency_key=idempotency_key))
+        return await self._call(reset_queue(name, reason=reason))
 
     async def every(
         self, *, is_paused: bool | None = None, limit: int | None = None

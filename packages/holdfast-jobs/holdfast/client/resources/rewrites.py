@@ -107,31 +107,17 @@ class Rewrites:
         """Return a held rewrite with its texts. For admins; reading is audited."""
         return self._call(get_held_rewrite(rewrite_request_id))
 
-    def approve_held(
-        self, rewrite_request_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> HeldDecided:
+    def approve_held(self, rewrite_request_id: str, *, reason: str) -> HeldDecided:
         """Deliver a held rewrite as it is. For admins."""
-        return self._call(
-            approve_held_rewrite(rewrite_request_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return self._call(approve_held_rewrite(rewrite_request_id, reason=reason))
 
-    def edit_held(
-        self, rewrite_request_id: str, text: str, *, reason: str, idempotency_key: str | None = None
-    ) -> HeldDecided:
+    def edit_held(self, rewrite_request_id: str, text: str, *, reason: str) -> HeldDecided:
         """Deliver an edited text instead; it passes the gate again. For admins."""
-        return self._call(
-            edit_held_rewrite(
-                rewrite_request_id, text, reason=reason, idempotency_key=idempotency_key
-            )
-        )
+        return self._call(edit_held_rewrite(rewrite_request_id, text, reason=reason))
 
-    def reject_held(
-        self, rewrite_request_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> HeldDecided:
+    def reject_held(self, rewrite_request_id: str, *, reason: str) -> HeldDecided:
         """Reject a held rewrite: it is never delivered. For admins."""
-        return self._call(
-            reject_held_rewrite(rewrite_request_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return self._call(reject_held_rewrite(rewrite_request_id, reason=reason))
 
     def record(self, rewrite_request_id: str) -> Mapping[str, Any]:
         """Return all records of a rewrite, without any text. For operators."""
@@ -214,31 +200,17 @@ class AsyncRewrites:
         """Return a held rewrite with its texts. For admins; reading is audited."""
         return await self._call(get_held_rewrite(rewrite_request_id))
 
-    async def approve_held(
-        self, rewrite_request_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> HeldDecided:
+    async def approve_held(self, rewrite_request_id: str, *, reason: str) -> HeldDecided:
         """Deliver a held rewrite as it is. For admins."""
-        return await self._call(
-            approve_held_rewrite(rewrite_request_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(approve_held_rewrite(rewrite_request_id, reason=reason))
 
-    async def edit_held(
-        self, rewrite_request_id: str, text: str, *, reason: str, idempotency_key: str | None = None
-    ) -> HeldDecided:
+    async def edit_held(self, rewrite_request_id: str, text: str, *, reason: str) -> HeldDecided:
         """Deliver an edited text instead; it passes the gate again. For admins."""
-        return await self._call(
-            edit_held_rewrite(
-                rewrite_request_id, text, reason=reason, idempotency_key=idempotency_key
-            )
-        )
+        return await self._call(edit_held_rewrite(rewrite_request_id, text, reason=reason))
 
-    async def reject_held(
-        self, rewrite_request_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> HeldDecided:
+    async def reject_held(self, rewrite_request_id: str, *, reason: str) -> HeldDecided:
         """Reject a held rewrite: it is never delivered. For admins."""
-        return await self._call(
-            reject_held_rewrite(rewrite_request_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(reject_held_rewrite(rewrite_request_id, reason=reason))
 
     async def record(self, rewrite_request_id: str) -> Mapping[str, Any]:
         """Return all records of a rewrite, without any text. For operators."""

@@ -55,17 +55,17 @@ class Schedules:
         """Return the next ticks of a schedule."""
         return self._call(list_coming_ticks(name, count=count))
 
-    def pause(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    def pause(self, name: str, *, reason: str) -> bool:
         """Fire a schedule no more."""
-        return self._call(pause_schedule(name, reason=reason, idempotency_key=idempotency_key))
+        return self._call(pause_schedule(name, reason=reason))
 
-    def resume(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    def resume(self, name: str, *, reason: str) -> bool:
         """Fire a schedule again."""
-        return self._call(resume_schedule(name, reason=reason, idempotency_key=idempotency_key))
+        return self._call(resume_schedule(name, reason=reason))
 
-    def trigger(self, name: str, *, reason: str, idempotency_key: str | None = None) -> Fired:
+    def trigger(self, name: str, *, reason: str) -> Fired:
         """Fire a schedule now. For an admin of operations."""
-        return self._call(trigger_schedule(name, reason=reason, idempotency_key=idempotency_key))
+        return self._call(trigger_schedule(name, reason=reason))
 
     def every(
         self, *, is_paused: bool | None = None, set_by: str | None = None, limit: int | None = None
@@ -110,23 +110,17 @@ class AsyncSchedules:
         """Return the next ticks of a schedule."""
         return await self._call(list_coming_ticks(name, count=count))
 
-    async def pause(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    async def pause(self, name: str, *, reason: str) -> bool:
         """Fire a schedule no more."""
-        return await self._call(
-            pause_schedule(name, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(pause_schedule(name, reason=reason))
 
-    async def resume(self, name: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    async def resume(self, name: str, *, reason: str) -> bool:
         """Fire a schedule again."""
-        return await self._call(
-            resume_schedule(name, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(resume_schedule(name, reason=reason))
 
-    async def trigger(self, name: str, *, reason: str, idempotency_key: str | None = None) -> Fired:
+    async def trigger(self, name: str, *, reason: str) -> Fired:
         """Fire a schedule now. For an admin of operations."""
-        return await self._call(
-            trigger_schedule(name, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(trigger_schedule(name, reason=reason))
 
     async def every(
         self, *, is_paused: bool | None = None, set_by: str | None = None, limit: int | None = None

@@ -41,22 +41,15 @@ class Tenants:
         reason: str,
         weight: int | NotGiven | None = NOT_GIVEN,
         max_running: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
     ) -> Tenant:
         """Change the weight or the cap of a tenant. For an admin of operations."""
         return self._call(
-            set_tenant_limits(
-                org_id,
-                reason=reason,
-                weight=weight,
-                max_running=max_running,
-                idempotency_key=idempotency_key,
-            )
+            set_tenant_limits(org_id, reason=reason, weight=weight, max_running=max_running)
         )
 
-    def reset(self, org_id: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    def reset(self, org_id: str, *, reason: str) -> bool:
         """Let a tenant follow the settings again."""
-        return self._call(reset_tenant(org_id, reason=reason, idempotency_key=idempotency_key))
+        return self._call(reset_tenant(org_id, reason=reason))
 
     def every(self, *, limit: int | None = None) -> Iterator[Tenant]:
         """All items of a listing, page by page."""
@@ -89,24 +82,15 @@ class AsyncTenants:
         reason: str,
         weight: int | NotGiven | None = NOT_GIVEN,
         max_running: int | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
     ) -> Tenant:
         """Change the weight or the cap of a tenant. For an admin of operations."""
         return await self._call(
-            set_tenant_limits(
-                org_id,
-                reason=reason,
-                weight=weight,
-                max_running=max_running,
-                idempotency_key=idempotency_key,
-            )
+            set_tenant_limits(org_id, reason=reason, weight=weight, max_running=max_running)
         )
 
-    async def reset(self, org_id: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    async def reset(self, org_id: str, *, reason: str) -> bool:
         """Let a tenant follow the settings again."""
-        return await self._call(
-            reset_tenant(org_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(reset_tenant(org_id, reason=reason))
 
     async def every(self, *, limit: int | None = None) -> AsyncIterator[Tenant]:
         """All items of a listing, page by page."""

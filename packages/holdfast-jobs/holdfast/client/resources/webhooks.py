@@ -56,29 +56,21 @@ class Webhooks:
         """Return one endpoint."""
         return self._call(get_webhook(webhook_id))
 
-    def rotate(
-        self, webhook_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> NewSecret:
+    def rotate(self, webhook_id: str, *, reason: str) -> NewSecret:
         """Give an endpoint a new secret. The previous one signs as well for a while."""
-        return self._call(
-            rotate_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return self._call(rotate_webhook(webhook_id, reason=reason))
 
-    def pause(self, webhook_id: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    def pause(self, webhook_id: str, *, reason: str) -> bool:
         """Store no more deliveries for an endpoint."""
-        return self._call(pause_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key))
+        return self._call(pause_webhook(webhook_id, reason=reason))
 
-    def resume(self, webhook_id: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    def resume(self, webhook_id: str, *, reason: str) -> bool:
         """Store deliveries of new changes again."""
-        return self._call(
-            resume_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return self._call(resume_webhook(webhook_id, reason=reason))
 
-    def remove(self, webhook_id: str, *, reason: str, idempotency_key: str | None = None) -> bool:
+    def remove(self, webhook_id: str, *, reason: str) -> bool:
         """Remove an endpoint with its secrets."""
-        return self._call(
-            remove_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return self._call(remove_webhook(webhook_id, reason=reason))
 
     def every(self, *, org_id: str | None = None, limit: int | None = None) -> Iterator[Webhook]:
         """All items of a listing, page by page."""
@@ -122,37 +114,21 @@ class AsyncWebhooks:
         """Return one endpoint."""
         return await self._call(get_webhook(webhook_id))
 
-    async def rotate(
-        self, webhook_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> NewSecret:
+    async def rotate(self, webhook_id: str, *, reason: str) -> NewSecret:
         """Give an endpoint a new secret. The previous one signs as well for a while."""
-        return await self._call(
-            rotate_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(rotate_webhook(webhook_id, reason=reason))
 
-    async def pause(
-        self, webhook_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> bool:
+    async def pause(self, webhook_id: str, *, reason: str) -> bool:
         """Store no more deliveries for an endpoint."""
-        return await self._call(
-            pause_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(pause_webhook(webhook_id, reason=reason))
 
-    async def resume(
-        self, webhook_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> bool:
+    async def resume(self, webhook_id: str, *, reason: str) -> bool:
         """Store deliveries of new changes again."""
-        return await self._call(
-            resume_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(resume_webhook(webhook_id, reason=reason))
 
-    async def remove(
-        self, webhook_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> bool:
+    async def remove(self, webhook_id: str, *, reason: str) -> bool:
         """Remove an endpoint with its secrets."""
-        return await self._call(
-            remove_webhook(webhook_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(remove_webhook(webhook_id, reason=reason))
 
     async def every(
         self, *, org_id: str | None = None, limit: int | None = None

@@ -48,24 +48,15 @@ class Workflows:
         """Return one workflow with its steps."""
         return self._call(get_workflow(workflow_id))
 
-    def cancel(self, workflow_id: str, *, reason: str, idempotency_key: str | None = None) -> int:
+    def cancel(self, workflow_id: str, *, reason: str) -> int:
         """Cancel a workflow: no further step starts, and its jobs are canceled."""
-        return self._call(
-            cancel_workflow(workflow_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return self._call(cancel_workflow(workflow_id, reason=reason))
 
     def replay(
-        self,
-        workflow_id: str,
-        *,
-        reason: str,
-        step: str | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, workflow_id: str, *, reason: str, step: str | NotGiven | None = NOT_GIVEN
     ) -> WorkflowReplayed:
         """Replay the failed jobs of a workflow. The steps that depend on them then go on."""
-        return self._call(
-            replay_workflow(workflow_id, step=step, reason=reason, idempotency_key=idempotency_key)
-        )
+        return self._call(replay_workflow(workflow_id, step=step, reason=reason))
 
     def send_event(
         self,
@@ -128,26 +119,15 @@ class AsyncWorkflows:
         """Return one workflow with its steps."""
         return await self._call(get_workflow(workflow_id))
 
-    async def cancel(
-        self, workflow_id: str, *, reason: str, idempotency_key: str | None = None
-    ) -> int:
+    async def cancel(self, workflow_id: str, *, reason: str) -> int:
         """Cancel a workflow: no further step starts, and its jobs are canceled."""
-        return await self._call(
-            cancel_workflow(workflow_id, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(cancel_workflow(workflow_id, reason=reason))
 
     async def replay(
-        self,
-        workflow_id: str,
-        *,
-        reason: str,
-        step: str | NotGiven | None = NOT_GIVEN,
-        idempotency_key: str | None = None,
+        self, workflow_id: str, *, reason: str, step: str | NotGiven | None = NOT_GIVEN
     ) -> WorkflowReplayed:
         """Replay the failed jobs of a workflow. The steps that depend on them then go on."""
-        return await self._call(
-            replay_workflow(workflow_id, step=step, reason=reason, idempotency_key=idempotency_key)
-        )
+        return await self._call(replay_workflow(workflow_id, step=step, reason=reason))
 
     async def send_event(
         self,

@@ -13,7 +13,7 @@ CREATE TABLE holdfast.api_request (
     location text,
     created_at {instant} NOT NULL,
     expires_at {instant} NOT NULL,
-    CONSTRAINT api_request_pkey PRIMARY KEY (org_id, idempotency_key),
+    PRIMARY KEY (org_id, idempotency_key),
     CONSTRAINT api_request_answered CHECK ((status IS NULL) = (answer IS NULL)),
     CONSTRAINT api_request_status_is_success CHECK (status BETWEEN 200 AND 299),
     CONSTRAINT api_request_key_length CHECK (length(idempotency_key) BETWEEN 1 AND 200),
