@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from holdfast import Context, FakeClock, Gone, Holdfast
 from holdfast.operate.dead_letter_input import DeadLetterFilter
 from holdfast.operate.jobs import JobFilter
@@ -39,6 +41,26 @@ def test_a_flood_of_one_tenant_does_not_hide_the_wait_of_another(
     assert (flood.org_id, flood.jobs) == (ORG, 30)
     depth = {one.queue: one for one in desk.overview.depths()}["q:default"]
     assert (depth.ready, depth.tenants, depth.ready_at) == (31, 2, longest.ready_at)
+
+
+def test_backlogs_of_many_tenants_are_counted_to_a_common_limit(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a million jobs of a hundred tenants, counting each to 10,000 would read all of them."""
+    hf.job("work")(lambda job, payload: None)
+    tenants = {f"0198c0de-0000-7000-8000-00000000000{n}": n * 60 for n in (1, 2, 3)}
+    for org_id, jobs in tenants.items():
+        hf.enqueue_many("work", [{}] * jobs, org_id=org_id)
+    overview = hf.operate(actor="user:ann", role="admin").overview
+    exact = {one.org_id: (one.jobs, one.is_capped) for one in overview.backlogs()}
+    monkeypatch.setattr("holdfast.operate.overview.BUDGET", 330)
+
+    shared = {one.org_id: (one.jobs, one.is_capped) for one in overview.backlogs()}
+    depth = next(one for one in overview.depths() if one.queue == "q:default")
+
+    assert exact == {org_id: (jobs, False) for org_id, jobs in tenants.items()}
+    assert sorted(shared.values()) == [(60, False), (110, True), (110, True)]
+    assert (depth.ready, depth.is_capped) == (280, True)
 
 
 def test_the_throughput_counts_outcomes_by_minute(hf: Holdfast, clock: FakeClock) -> None:

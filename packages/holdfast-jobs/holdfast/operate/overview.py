@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 BOUND = 10_000
 """The counting limit: a count with this value means "at least this many"."""
+BUDGET = 50_000
+"""How many ready jobs the backlogs of all tenants count together."""
 EVENTS = 20_000
 """The number of audit events that the throughput is counted from."""
 REACH = 5_000
@@ -64,12 +66,16 @@ class HeldGroup:
 
 @dataclass(frozen=True, slots=True)
 class TenantBacklog:
-    """The ready jobs of one tenant in one queue, and how long the next one has been ready."""
+    """The ready jobs of one tenant in one queue, and how long the next one has been ready.
+
+    With *is_capped* there are at least this many.
+    """
 
     queue: str
     org_id: str
     jobs: int
     ready_at: datetime | None
+    is_capped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ class RunningCount:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """The jobs of one queue. Counts stop at :data:`BOUND`."""
+    """The jobs of one queue. Counts of deferred and running jobs stop at :data:`BOUND`."""
 
     queue: str
     ready: int
@@ -91,6 +97,8 @@ class Depth:
     running: int
     tenants: int
     ready_at: datetime | None
+    # Whether there are at least so many ready jobs.
+    is_capped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +190,12 @@ class Overview:
             found.append(
                 Depth(
                     name,
-                    min(BOUND, sum(one.jobs for one in own)),
+                    sum(one.jobs for one in own),
                     later.get(name, 0),
                     sum(row["jobs"] for row in running if row["queue"] == name),
                     len(own),
                     min(times, default=None),
+                    any(one.is_capped for one in own),
                 )
             )
         return tuple(found)
@@ -279,7 +288,8 @@ class Overview:
 
 
 def _backlogs(tx: Tx, queues: Sequence[Mapping[str, str]], org_id: str | None) -> list[Row]:
-    return tx.many(SQL.list_backlogs, queues=queues, org_id=org_id, bound=BOUND, deepest=DEEPEST)
+    limits = {"bound": BOUND, "budget": BUDGET, "deepest": DEEPEST}
+    return tx.many(SQL.list_backlogs, queues=queues, org_id=org_id, **limits)
 
 
 def _joined(rows: Sequence[Row]) -> list[TenantBacklog]:
@@ -290,8 +300,9 @@ def _joined(rows: Sequence[Row]) -> list[TenantBacklog]:
     found = []
     for (queue, org_id), some in groups.items():
         times = [read_instant(row["ready_at"]) for row in some if row["ready_at"] is not None]
-        jobs = min(BOUND, sum(row["jobs"] for row in some))
-        found.append(TenantBacklog(queue, org_id, jobs, min(times, default=None)))
+        jobs = sum(row["jobs"] for row in some)
+        is_capped = any(row["jobs"] >= row["bound"] for row in some)
+        found.append(TenantBacklog(queue, org_id, jobs, min(times, default=None), is_capped))
     return found
 
 

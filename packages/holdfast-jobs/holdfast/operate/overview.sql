@@ -28,7 +28,8 @@ ORDER BY count(*) DESC, held.channel, held.reason;
 
 -- list_backlogs :many — crosses tenants unless :org_id is given: ready jobs by queue and tenant
 -- Each step of the recursion is one index lookup, so a flood of one tenant does not hide others. The
--- wait is that of the job that is claimed next.
+-- wait is that of the job that is claimed next. Backlogs share :budget, so that many tenants with
+-- many jobs cost no more than one; each is counted to 100 at least and to :bound at most.
 WITH RECURSIVE limits (queue, limit_key, depth) AS (
     SELECT queues.name,
            (SELECT job.limit_key FROM holdfast.claimable AS job WHERE job.queue = queues.name
@@ -57,6 +58,12 @@ tenants (queue, limit_key, org_id, depth) AS (
             ORDER BY job.queue, job.limit_key, job.org_id LIMIT 1), tenants.depth + 1
     FROM tenants
     WHERE tenants.org_id IS NOT NULL AND tenants.depth < :deepest
+),
+share (bound) AS (
+    SELECT CASE WHEN count(tenants.org_id) * :bound <= :budget THEN :bound
+                WHEN count(tenants.org_id) * 100 >= :budget THEN 100
+                ELSE :budget / count(tenants.org_id) END
+    FROM tenants
 )
 SELECT tenants.queue, tenants.limit_key, tenants.org_id,
        (SELECT count(*) FROM (
@@ -64,7 +71,8 @@ SELECT tenants.queue, tenants.limit_key, tenants.org_id,
            WHERE job.queue = tenants.queue AND job.limit_key = tenants.limit_key
              AND job.org_id = tenants.org_id
            ORDER BY job.queue, job.limit_key, job.org_id, job.turn
-           LIMIT :bound) AS head) AS jobs,
+           LIMIT (SELECT share.bound FROM share)) AS head) AS jobs,
+       (SELECT share.bound FROM share) AS bound,
        (SELECT job.updated_at FROM holdfast.job AS job
         WHERE job.state = 'queued' AND job.not_before_at IS NULL
           AND job.queue = tenants.queue AND job.limit_key = tenants.limit_key

@@ -78,12 +78,13 @@ class Wait:
     org_id: str
     jobs: int
     seconds: float
+    is_capped: bool
 
     @classmethod
     def from_item(cls, backlog: TenantBacklog, now: datetime) -> Wait:
         since = backlog.ready_at or now
         seconds = max(0.0, (now - since).total_seconds())
-        return cls(backlog.queue, backlog.org_id, backlog.jobs, seconds)
+        return cls(backlog.queue, backlog.org_id, backlog.jobs, seconds, backlog.is_capped)
 
 
 def show_overview(visit: PageContext) -> Shown:
@@ -113,6 +114,7 @@ def show_overview(visit: PageContext) -> Shown:
         "waits": waits[:SHOWN],
         "longest": waits[0].seconds if waits else None,
         "ready": ready,
+        "is_capped": any(one.is_capped for one in waits),
         "running": sum(one.jobs for one in desk.running()),
         "workers": None if workers is None else workers[:SHOWN],
         "live": len(live),

@@ -26,7 +26,7 @@ class TenantRow:
     ready: int
     running: int
     ready_at: datetime | None
-    dead: int
+    is_capped: bool
 
 
 def list_tenants(visit: PageContext) -> Shown:
@@ -36,9 +36,12 @@ def list_tenants(visit: PageContext) -> Shown:
     only = visit.org_id or wanted
     overview = visit.operator.overview
     ready: Counter[str] = Counter()
+    capped = set()
     since: dict[str, list[datetime]] = defaultdict(list)
     for backlog in overview.backlogs(org_id=only):
         ready[backlog.org_id] += backlog.jobs
+        if backlog.is_capped:
+            capped.add(backlog.org_id)
         if backlog.ready_at is not None:
             since[backlog.org_id].append(backlog.ready_at)
     running: Counter[str] = Counter()
@@ -58,7 +61,7 @@ def list_tenants(visit: PageContext) -> Shown:
                 ready[org_id],
                 running[org_id],
                 min(since[org_id], default=None),
-                0,
+                org_id in capped,
             )
         )
     rows.sort(key=lambda row: (-row.ready, -row.running, row.org_id))
