@@ -9,6 +9,8 @@ import logging
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from holdfast import Holdfast, ServeSettings
 from holdfast.actor import Actor, ActorType, Role
@@ -296,3 +298,18 @@ def test_a_refused_payload_is_not_repeated(api: Client) -> None:
         answer = api.request("POST", "/v1/jobs", content=json.dumps(body).encode(), headers=JSON)
         assert answer.status_code == 422, answer.text
         assert canary not in answer.text.replace(f'"field":"{canary}"', "")
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("/v1/jobs", "GET, POST"), ("/v1/queues/q:default", "GET"), ("/v1/jobs/bulk", "GET, POST")],
+)
+def test_a_method_that_a_path_does_not_have_is_answered_with_those_that_it_has(
+    hf: Holdfast, app: Any, path: str, allowed: str
+) -> None:
+    mounted = Starlette(routes=[Mount("/holdfast", app)])
+    for client in (Client(hf, app), Client(hf, mounted)):
+        prefix = "/holdfast" if client.app is mounted else ""
+        answer = client.request("DELETE", prefix + path)
+        assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+        assert answer.headers["Allow"] == allowed

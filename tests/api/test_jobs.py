@@ -123,6 +123,26 @@ def test_a_list_is_read_page_by_page_with_a_cursor_of_its_own_filter(
     assert other.get(f"/v1/jobs?cursor={first['next']}").status_code == 400
 
 
+def test_a_list_that_grows_and_changes_while_it_is_read_shows_each_job_once(
+    api: Client, hf: Holdfast
+) -> None:
+    """New jobs come before the first page; a change does not move a job."""
+    made = [enqueue(api) for _ in range(7)]
+    seen: list[str] = []
+    query = "limit=2"
+    while True:
+        page = api.get(f"/v1/jobs?{query}").json()
+        seen += [job["id"] for job in page["items"]]
+        enqueue(api)
+        hf.enqueue("work", {}, org_id=OTHER_ORG)
+        api.post(f"/v1/jobs/{made[0]}/cancel", {"reason": "test"})
+        if page["next"] is None:
+            break
+        query = f"limit=2&cursor={page['next']}"
+
+    assert seen == made[::-1]
+
+
 def test_an_unchanged_job_is_not_sent_again(api: Client) -> None:
     job_id = enqueue(api)
     first = api.get(f"/v1/jobs/{job_id}")

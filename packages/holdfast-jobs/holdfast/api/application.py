@@ -12,7 +12,7 @@ from holdfast.api import extra as extra  # isort: skip
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import RedirectResponse
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, compile_path
 
 from holdfast.api import headers, problems, reference, sessions
 from holdfast.api.authentication import COOKIE, Authenticate, Authentication
@@ -83,11 +83,17 @@ def create_app(
         if extension.api is not None:
             tables = Depends(partial(hf.extensions.open_tables, extension))
             app.include_router(_load(extension.api), dependencies=[tables])
+    # Starlette names the methods of one route only when it refuses a method.
+    app.state.allowed = [
+        (compile_path(path)[0], methods)
+        for path, route in routes_of(app)
+        if (methods := getattr(route, "methods", None))
+    ]
     app.state.preconditions = Preconditions()
     app.state.objects = {
         path: route
         for path, route in routes_of(app)
-        if isinstance(route, GuardedRoute) and "GET" in route.methods and path.endswith("}")
+        if isinstance(route, GuardedRoute) and route.methods == {"GET"} and path.endswith("}")
     }
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     app.include_router(reference.router)

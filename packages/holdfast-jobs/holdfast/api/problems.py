@@ -16,6 +16,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
+from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 
 from holdfast.errors import (
@@ -221,7 +222,10 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, exc: HTTPException) -> Response:
-        return problem_response(request, _http(exc))
+        problem = _http(exc)
+        if exc.status_code == 405:
+            problem.headers = {**problem.headers, "Allow": ", ".join(_allowed(request))}
+        return problem_response(request, problem)
 
 
 def unexpected(request: Request, exc: Exception) -> Response:
@@ -281,6 +285,13 @@ def _says(found: Mapping[str, Any]) -> str:
         case _:
             text = str(found["msg"])
             return text[:1].lower() + text[1:]
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of every route of a path."""
+    path = get_route_path(request.scope)
+    matched = (methods for found, methods in request.app.state.allowed if found.match(path))
+    return sorted({method for methods in matched for method in methods})
 
 
 _HTTP = {

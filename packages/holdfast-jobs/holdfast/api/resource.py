@@ -212,7 +212,8 @@ class Resource(APIRouter):
         the secrets of the answer, which are not repeated. A route for an object takes If-Match if
         its path continues the path of a GET.
         """
-        codes, parameters = _WITH_BODY, []
+        codes: tuple[int, ...] = _WITH_BODY
+        parameters: list[dict[str, Any]] = []
         if "{" in path:
             codes, parameters = (*_WITH_BODY, 412), [preconditions.PARAMETER]
 
