@@ -101,6 +101,38 @@ def test_it_serves_logs_in_once_by_its_link_and_stops_with_an_open_stream(hf: Ho
     assert "server" not in headers
 
 
+@pytest.mark.parametrize(
+    ("path", "kind", "size"),
+    [
+        ("/v1/jobs", "application/json", 10 * 1024 * 1024),
+        ("/v1/session", "application/json", 10 * 1024 * 1024),
+        ("/console/login", "application/x-www-form-urlencoded", 10 * 1024 * 1024),
+    ],
+)
+def test_a_client_that_sends_too_much_gets_the_answer_and_no_reset_connection(
+    hf: Holdfast, path: str, kind: str, size: int
+) -> None:
+    """A server that closes with unread data resets the connection before the answer is read."""
+    server = Server(hf, port=0)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {kind}\r\n"
+        f"Authorization: Bearer {make_key(hf)}\r\nContent-Length: {size}\r\n\r\n"
+    )
+    try:
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            # A reset shows here, because the buffers of the network are smaller than the body.
+            connection.sendall(head.encode() + b"x" * size)
+            answer = connection.recv(100)
+    finally:
+        server.stop()
+        thread.join(timeout=30)
+
+    assert answer.startswith(b"HTTP/1.1 413 "), answer
+
+
 def test_it_is_mounted_under_a_path_of_another_application(hf: Holdfast) -> None:
     outer = Starlette(routes=[Mount("/holdfast", create_app(hf))])
     client = Client(hf, outer, make_key(hf))

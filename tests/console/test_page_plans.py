@@ -31,10 +31,30 @@ SCANS = re.compile(
 
 def reads_all(plan: str) -> bool:
     """Whether a plan reads a whole table. A bounded subquery may have the name of a table."""
-    return any(
+    return _joins_many(plan) or any(
         not (found["table"] and re.search(rf"(CO-ROUTINE|MATERIALIZE) {found['table']}\b", plan))
         for found in SCANS.finditer(plan)
     )
+
+
+def _joins_many(plan: str) -> bool:
+    """Whether PostgreSQL reads all jobs of a tenant by an index, to join them by their hash."""
+    above: list[tuple[int, str]] = []
+    for line in plan.split("\n"):
+        depth = len(line) - len(line.lstrip())
+        if "(cost=" not in line:
+            continue
+        above = [one for one in above if one[0] < depth]
+        found = re.search(r"Scan .*\bon job\b.* rows=(\d+)", line)
+        if found and int(found[1]) >= JOBS // 3:
+            nodes = [name.partition("(")[0].strip(" ->") for _, name in above]
+            # A limit above a join ends the reading, unless everything is collected in between.
+            collected = [one for one in nodes if re.match("Limit|Sort|Hash$|Materialize", one)]
+            is_joined = any(re.match("Hash Join|Hash$|Merge|Materialize", one) for one in nodes)
+            if is_joined and collected[-1:] != ["Limit"]:
+                return True
+        above.append((depth, line))
+    return False
 
 
 @contextmanager

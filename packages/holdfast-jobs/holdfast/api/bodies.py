@@ -16,6 +16,8 @@ from holdfast.document import BadDocument
 
 # A payload may be nested 32 levels deep; the request adds a few around it.
 MAX_DEPTH = 40
+# How much of a body is read and discarded before the answer that it is too large.
+DISCARDED_BYTES = 32 * 1024 * 1024
 _TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _BRACKETS = re.compile(rb"[\[\]{}]")
 # An escaped NUL, and not an escaped backslash before the letters u0000.
@@ -35,18 +37,17 @@ class BoundedRequest(Request):
     async def body(self) -> bytes:
         """The body. Raises ProblemError if it is too large, too slow or compressed."""
         if self._raw is None:
-            self._check_headers()
+            refusal = self._check_headers()
+            parts: list[bytes] = []
             try:
                 async with asyncio.timeout(self._limits.body_seconds):
-                    self._raw = await self._read()
+                    if await self._read(parts) > self._limits.body_limit_bytes:
+                        refusal = refusal or self._too_large()
             except TimeoutError:
-                raise ProblemError(
-                    408,
-                    "body_too_slow",
-                    f"The body did not arrive within {self._limits.body_seconds:g} s.",
-                    "Send the request again, over a faster connection.",
-                    {"Connection": "close"},
-                ) from None
+                refusal = refusal or self._too_slow()
+            if refusal is not None:
+                raise refusal
+            self._raw = b"".join(parts)
         return self._raw
 
     async def json(self) -> Any:
@@ -63,32 +64,46 @@ class BoundedRequest(Request):
                 ) from None
         return self._parsed
 
-    def _check_headers(self) -> None:
+    def _check_headers(self) -> ProblemError | None:
         encoding = self.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
-            raise ProblemError(
+            return ProblemError(
                 415,
                 "compressed_body",
                 "Compressed request bodies are not accepted.",
                 "Send the body without Content-Encoding.",
             )
         length = self.headers.get("content-length", "0")
-        if (
-            length.isascii()
-            and length.isdigit()
-            and int(length[:20]) > self._limits.body_limit_bytes
-        ):
-            raise self._too_large()
+        is_number = length.isascii() and length.isdigit()
+        if is_number and int(length[:20]) > self._limits.body_limit_bytes:
+            return self._too_large()
+        return None
 
-    async def _read(self) -> bytes:
-        parts: list[bytes] = []
+    async def _read(self, parts: list[bytes]) -> int:
+        """Add the body to *parts* and return its size. What is beyond the limit is discarded.
+
+        If a server answers and closes a connection with unread data, the network resets it, and the
+        client does not get the answer. So a body that is too large is read as well, within reason.
+        """
         size = 0
         async for part in self.stream():
             size += len(part)
-            if size > self._limits.body_limit_bytes:
-                raise self._too_large()
-            parts.append(part)
-        return b"".join(parts)
+            if size <= self._limits.body_limit_bytes:
+                parts.append(part)
+            elif size > max(DISCARDED_BYTES, self._limits.body_limit_bytes):
+                break
+            else:
+                parts.clear()
+        return size
+
+    def _too_slow(self) -> ProblemError:
+        return ProblemError(
+            408,
+            "body_too_slow",
+            f"The body did not arrive within {self._limits.body_seconds:g} s.",
+            "Send the request again, over a faster connection.",
+            {"Connection": "close"},
+        )
 
     def _too_large(self) -> ProblemError:
         return ProblemError(

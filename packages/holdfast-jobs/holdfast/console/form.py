@@ -9,6 +9,8 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 LONGEST_FORM = 64 * 1024
+# How much of a form is read and discarded before the answer that it is too large.
+DISCARDED_BYTES = 32 * 1024 * 1024
 MOST_FIELDS = 200
 MEDIA_TYPE = "application/x-www-form-urlencoded"
 
@@ -48,17 +50,14 @@ async def read_form(request: Request, seconds: float) -> dict[str, list[str]]:
 
 
 async def _read(request: Request) -> bytes:
-    length = request.headers.get("content-length", "0")
-    if length.isascii() and length.isdigit() and int(length[:20]) > LONGEST_FORM:
-        raise _too_large()
+    """The form. What is beyond the limit is discarded, so that the browser gets the answer."""
     parts, size = list[bytes](), 0
     async for part in request.stream():
         size += len(part)
-        if size > LONGEST_FORM:
-            raise _too_large()
-        parts.append(part)
+        if size > DISCARDED_BYTES:
+            break
+        if size <= LONGEST_FORM:
+            parts.append(part)
+    if size > LONGEST_FORM:
+        raise FormRefused(413, f"The form is larger than {LONGEST_FORM:,} bytes.")
     return b"".join(parts)
-
-
-def _too_large() -> FormRefused:
-    return FormRefused(413, f"The form is larger than {LONGEST_FORM:,} bytes.")

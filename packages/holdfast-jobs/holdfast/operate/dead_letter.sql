@@ -1,5 +1,7 @@
 -- Dead letters for operators. Every statement names the tenant of each row that it changes; those
 -- that may serve all tenants are marked, and take :org_id to serve only one.
+-- In the role of tenants PostgreSQL finds no row by coalesce(…), which it cannot call harmless: a join
+-- to the jobs by it reads all jobs of the tenant. CASE does the same.
 
 -- find_letter :maybe — one item, with the columns of the last failed job that a replay needs
 SELECT letter.*, failed.max_attempts, failed.pipeline_version,
@@ -8,7 +10,8 @@ FROM holdfast.dead_letter AS letter
 JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
 JOIN holdfast.job AS failed
   ON failed.org_id = letter.org_id
- AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
+ AND failed.id = CASE WHEN letter.failed_replay_id IS NULL THEN letter.job_id
+                       ELSE letter.failed_replay_id END
 LEFT JOIN holdfast.category AS category ON category.name = job.category
 LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
 WHERE letter.org_id = :org_id AND letter.job_id = :job_id;
@@ -29,7 +32,8 @@ FROM holdfast.dead_letter AS letter
 JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
 JOIN holdfast.job AS failed
   ON failed.org_id = letter.org_id
- AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
+ AND failed.id = CASE WHEN letter.failed_replay_id IS NULL THEN letter.job_id
+                       ELSE letter.failed_replay_id END
 LEFT JOIN holdfast.category AS category ON category.name = job.category
 LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
 LEFT JOIN holdfast.dead_letter_replay AS replay
@@ -103,7 +107,8 @@ JOIN holdfast.dead_letter AS letter
 JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
 JOIN holdfast.job AS failed
   ON failed.org_id = letter.org_id
- AND failed.id = coalesce(letter.failed_replay_id, letter.job_id);
+ AND failed.id = CASE WHEN letter.failed_replay_id IS NULL THEN letter.job_id
+                       ELSE letter.failed_replay_id END;
 
 -- take_over_stages :affected — crosses tenants: copy the results of the finished stages to a replay
 INSERT INTO holdfast.job_stage (org_id, job_id, stage, attempts, output, updated_at, finished_at)
@@ -144,7 +149,8 @@ FROM (
     JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
     JOIN holdfast.job AS failed
       ON failed.org_id = letter.org_id
-     AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
+     AND failed.id = CASE WHEN letter.failed_replay_id IS NULL THEN letter.job_id
+                       ELSE letter.failed_replay_id END
     LEFT JOIN holdfast.category AS category ON category.name = job.category
     LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
     LEFT JOIN holdfast.dead_letter_replay AS replay

@@ -213,7 +213,8 @@ JOIN holdfast.dead_letter AS letter ON letter.org_id = done.org_id AND letter.jo
 JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
 JOIN holdfast.job AS failed
   ON failed.org_id = letter.org_id
- AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
+ AND failed.id = CASE WHEN letter.failed_replay_id IS NULL THEN letter.job_id
+                       ELSE letter.failed_replay_id END
 LEFT JOIN holdfast.category AS category ON category.name = job.category
 LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
 ORDER BY letter.created_at, letter.job_id

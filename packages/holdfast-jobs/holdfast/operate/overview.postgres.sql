@@ -5,4 +5,5 @@
 -- would scan the jobs once. This applies until the end of the transaction.
 SELECT set_config('statement_timeout', '2s', true),
        set_config('enable_sort', 'off', true), set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true),
        set_config('jit', 'off', true);

@@ -66,8 +66,12 @@ _LIMITS = (
 )
 _BEGIN = b"BEGIN" + _LIMITS
 _BEGIN_READ = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + _LIMITS
-# For a join with few rows PostgreSQL would read all jobs once. People's reads use indexes.
-_READ_LIMIT = b"SET LOCAL statement_timeout = '%dms'; SET LOCAL enable_seqscan = off"
+# People's reads follow indexes from a few rows. For a join PostgreSQL would rather read all jobs of a
+# tenant once: with 500,000 of them a page of dead letters took 300 ms instead of 10.
+_READ_LIMIT = (
+    b"SET LOCAL statement_timeout = '%dms'; SET LOCAL enable_seqscan = off;"
+    b" SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+)
 _READ_AS_TENANT = b"; SET LOCAL holdfast.org_id = '%s'; SET LOCAL ROLE holdfast_tenant"
 # Tables that no ANALYZE has seen yet.
 _ANALYZE = """
