@@ -66,8 +66,8 @@ _LIMITS = (
 )
 _BEGIN = b"BEGIN" + _LIMITS
 _BEGIN_READ = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + _LIMITS
-# People's reads follow indexes from a few rows. For a join PostgreSQL would rather read all jobs of a
-# tenant once: with 500,000 of them a page of dead letters took 300 ms instead of 10.
+# People's reads follow indexes from a few rows. For a join PostgreSQL would rather read all jobs of
+# a tenant once: with 500,000 of them a page of dead letters took 300 ms instead of 10.
 _READ_LIMIT = (
     b"SET LOCAL statement_timeout = '%dms'; SET LOCAL enable_seqscan = off;"
     b" SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
