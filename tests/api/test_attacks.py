@@ -58,7 +58,11 @@ def test_a_hostile_body_is_refused(
     assert post(api, content, **headers) == answer
 
 
-def test_a_body_without_a_length_is_cut_at_the_limit(api: Client) -> None:
+def test_a_body_without_a_length_is_cut_at_the_limit(
+    api: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A body without an end is discarded for a while, so that the client reads the answer."""
+    monkeypatch.setattr("holdfast.api.bodies.DISCARDED_BYTES", 3_000_000)
     sent = 0
 
     async def endless() -> Any:
@@ -70,6 +74,7 @@ def test_a_body_without_a_length_is_cut_at_the_limit(api: Client) -> None:
     answer = api.request("POST", "/v1/jobs", content=endless(), headers=JSON)
 
     assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+    assert sent == 31
 
 
 def test_a_backslash_before_the_letters_u0000_is_ordinary_text(api: Client) -> None:
