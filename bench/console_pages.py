@@ -27,6 +27,7 @@ import httpx2
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench.peers.report import write_section
 from holdfast import Holdfast
 from holdfast.console.site import Site
 from holdfast.extension import components_of
@@ -42,7 +43,7 @@ TENANTS = [ORG, *(f"0198c0de-0000-7000-8000-{n:012x}" for n in range(0x100, 0x16
 # Milliseconds on the clock and of processor time; of each page for operations and for a tenant.
 Cost = tuple[float, float]
 Pages = dict[str, tuple[Cost, Cost]]
-BEGIN, END = "<!-- console pages: begin -->", "<!-- console pages: end -->"
+SECTION = "console pages"
 
 
 def fill(made: Everything, jobs: int) -> None:
@@ -139,19 +140,7 @@ def report(found: dict[str, Pages], jobs: int, rounds: int) -> str:
         " `tests/console/test_page_plans.py` explains every statement of every page: none"
         " reads the whole table of jobs or of events."
     )
-    parts = [f"{BEGIN}\n## Pages of the console", how, table(found), f"{wanted}\n{END}"]
-    return "\n\n".join(parts)
-
-
-def write(text: str) -> None:
-    """Replace the section of RESULTS.md, or add it."""
-    path = ROOT / "bench" / "RESULTS.md"
-    old = path.read_text()
-    if BEGIN in old:
-        head, _, rest = old.partition(BEGIN)
-        path.write_text(head + text + rest.partition(END)[2])
-    else:
-        path.write_text(f"{old.rstrip()}\n\n{text}\n")
+    return "\n\n".join([how, table(found), wanted])
 
 
 def migrate(url: str) -> None:
@@ -187,7 +176,7 @@ def main() -> int:
     text = report(found, given.jobs, given.rounds)
     print(text)
     if given.write:
-        write(text)
+        write_section(SECTION, text.split("\n"))
     slow = [
         (kind, name) for kind, pages in found.items() for name, pair in pages.items()
         if max(spent for _, spent in pair) >= LIMIT_MS
