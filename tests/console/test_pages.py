@@ -10,7 +10,8 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from holdfast import Context, FakeClock, Holdfast, State
+from holdfast import ConfigError, Context, FakeClock, Holdfast, State
+from holdfast.config.serve import ServeSettings
 from holdfast.console.pages import PAGES
 from holdfast.console.site import POLICY, Site
 from holdfast.console.visit import Page, PageContext, Shown
@@ -267,3 +268,41 @@ def test_without_a_session_every_page_leads_to_the_login(world: World, browser: 
     assert client.post("/console/login", data=login).headers["location"] == "/console/"
     login = {"key": "right", "next": "/console/jobs?state=failed"}
     assert client.post("/console/login", data=login).headers["location"] == login["next"]
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [
+        (None, None),
+        ("https://traces.example.com/t/{trace_id}?from=now", "https://traces.example.com/t/TRACE"),
+    ],
+)
+def test_the_page_of_a_job_links_to_its_trace(
+    url: str, address: str | None, wanted: str | None
+) -> None:
+    hf = make_holdfast(url, serve=ServeSettings(trace_url=address))
+    hf.job("work")(lambda job, payload: None)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    job = hf.enqueue("work", {}, org_id=ORG, traceparent=f"00-{trace}-00f067aa0ba902b7-01")
+
+    page = TestClient(make_site(hf), base_url="http://127.0.0.1").get(f"/console/jobs/{job.id}")
+    hf.close()
+
+    assert trace in page.text
+    assert ("traces.example.com" in page.text) == (wanted is not None)
+    if wanted is not None:
+        assert f'href="{wanted.replace("TRACE", trace)}?from=now"' in page.text
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://traces.example.com/t/",
+        "javascript:alert('{trace_id}')",
+        "https://user@traces.example.com/{trace_id}",
+        "https://{trace_id}.example.com/",
+    ],
+)
+def test_an_address_of_traces_that_is_no_web_page_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="trace_url"):
+        ServeSettings(trace_url=address)
