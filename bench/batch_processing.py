@@ -4,12 +4,13 @@
 
 1. Submit and collect one batch with 3 KiB results: seconds, items per second, and memory above
    the idle process. The provider is a separate process.
-2. The same data by hand: every line parsed, and four bulk writes per group of 500 (the job, the
-   item, one event, one ledger entry) without rules, audit, leases or checks. The collector's
-   rate is given as a share of that.
+2. The same batch by hand, before it is collected: a script that downloads the same results, parses
+   and checks every line, and writes item, job and ledger in bulk with durable commits, without
+   audit, leases or rules. On PostgreSQL also with arrays instead of executemany. The collector's
+   processor time, with the server's, is compared with the script's.
 3. Two collectors share two batches; every item is processed once.
 
-Compare the ratios: absolute figures depend on the machine.
+Compare the ratios: absolute figures depend on the machine, seconds also on what else it does.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
-from datetime import date
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ import psycopg
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench.drained_job import server_ticks
 from holdfast import Holdfast, Settings
 from holdfast.config import RunSettings
 from holdfast.config.extensions import installed
@@ -163,43 +166,62 @@ def _statement(text: str) -> Statement:
 # -- by hand
 
 
-def by_hand(url: str, items: int) -> float:
-    """Parse the same lines and write the same number of rows in bulk, without any rule."""
+def by_hand(url: str, origin: str, arrays: bool) -> None:
+    """Collect the same batch with a script, and return its measurements.
+
+    The script does what a careful person would: it downloads the results, parses every line, stops
+    at an unknown or second answer, at an error, at another item's echo and at a reply of another
+    form, and writes item, job and ledger in groups of 500, one durable commit each. It has no
+    audit, leases, row-level security, restart or rules in the database.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "results.jsonl"
-        body = json.dumps({"text": WORDS, "rid": "abcdefgh"})
-        with path.open("w") as file:
-            for number in range(items):
-                file.write(json.dumps(_line(number, body)) + "\n")
         connection, mark = _connect(url, folder)
-        for text in TABLES:
-            connection.execute(text)
-        rows = [(str(number), "x" * 400) for number in range(items)]
-        cursor = connection.cursor()
-        cursor.executemany(f"INSERT INTO raw_job VALUES ({mark}, {mark}, NULL)", rows)
-        cursor.executemany(f"INSERT INTO raw_item VALUES ({mark}, {mark}, NULL)", rows)
-        connection.commit()
-        began = time.perf_counter()
-        group: list[tuple[str, str]] = []
-        with path.open("rb") as file:
-            for line in file:
-                found = json.loads(line)
-                text = found["response"]["body"]["output"][0]["content"][0]["text"]
-                group.append((found["custom_id"], str(len(json.loads(text)["text"]))))
-                if len(group) == GROUP:
-                    _write(connection, mark, group)
-                    group = []
+        _fill_by_hand(url, connection, mark)
+        write = _write_arrays if arrays else _write_rows
+        idle = _memory("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")
+        began, cpu = time.perf_counter(), time.process_time()
+        rows = connection.execute("SELECT custom_id, org_id, job_id, echo FROM raw_item").fetchall()
+        waiting = {row[0]: row for row in rows}
+        group: list[tuple[Any, ...]] = []
+        for path in _download(origin, Path(folder)):
+            with path.open("rb") as file:
+                for line in file:
+                    group.append(_read_by_hand(line, waiting))
+                    if len(group) == GROUP:
+                        write(connection, mark, group)
+                        group = []
         if group:
-            _write(connection, mark, group)
-        return items / (time.perf_counter() - began)
+            write(connection, mark, group)
+        assert not waiting
+        told = {
+            "seconds": time.perf_counter() - began,
+            "cpu": time.process_time() - cpu,
+            "runs": 1,
+            "idle": idle,
+            "more": _memory("VmHWM") - idle,
+        }
+        print(json.dumps(told), flush=True)
 
 
 TABLES = (
-    "CREATE TABLE raw_job (id text PRIMARY KEY, payload text, result text)",
-    "CREATE TABLE raw_item (id text PRIMARY KEY, payload text, result text)",
-    "CREATE TABLE raw_event (id text, name text, detail text)",
-    "CREATE TABLE raw_call (id text PRIMARY KEY, tokens text, detail text)",
+    (
+        "CREATE TABLE raw_job (id {uuid} PRIMARY KEY, org_id {uuid}, payload text, state text,"
+        " result text, finished_at text)"
+    ),
+    (
+        "CREATE TABLE raw_item (custom_id text PRIMARY KEY, org_id {uuid}, job_id {uuid},"
+        " echo text, state text, request_id text, recorded_at text)"
+    ),
+    (
+        "CREATE TABLE raw_call (custom_id text PRIMARY KEY, org_id {uuid}, job_id {uuid},"
+        " model text, request_id text, input_tokens bigint, cached_tokens bigint,"
+        " output_tokens bigint, cost_pico bigint, occurred_at bigint, recorded_at text)"
+    ),
 )
+ITEMS = """SELECT item.custom_id, item.org_id, item.job_id, item.echo, job.payload
+FROM holdfast.batch_item AS item
+JOIN holdfast.job AS job ON job.org_id = item.org_id AND job.id = item.job_id"""
 
 
 def _connect(url: str, folder: str) -> tuple[Any, str]:
@@ -211,24 +233,132 @@ def _connect(url: str, folder: str) -> tuple[Any, str]:
     return connection, "?"
 
 
-def _write(connection: Any, mark: str, group: list[tuple[str, str]]) -> None:
+def _fill_by_hand(url: str, connection: Any, mark: str) -> None:
+    for name in ("raw_job", "raw_item", "raw_call"):
+        connection.execute(f"DROP TABLE IF EXISTS {name}")
+    for text in TABLES:
+        connection.execute(text.format(uuid="uuid" if mark == "%s" else "text"))
+    store = open_store(url)
+    items = [tuple(row.values()) for row in store.many(_statement(ITEMS))]
+    store.close()
     cursor = connection.cursor()
-    ends = [(result, number) for number, result in group]
-    cursor.executemany(f"UPDATE raw_job SET result = {mark} WHERE id = {mark}", ends)
-    cursor.executemany(f"UPDATE raw_item SET result = {mark} WHERE id = {mark}", ends)
-    told = [(number, result, "x" * 100) for number, result in group]
-    cursor.executemany(f"INSERT INTO raw_event VALUES ({mark}, {mark}, {mark})", told)
-    cursor.executemany(f"INSERT INTO raw_call VALUES ({mark}, {mark}, {mark})", told)
+    cursor.executemany(
+        f"INSERT INTO raw_item (custom_id, org_id, job_id, echo) VALUES ({_marks(mark, 4)})",
+        [row[:4] for row in items],
+    )
+    cursor.executemany(
+        f"INSERT INTO raw_job (id, org_id, payload) VALUES ({_marks(mark, 3)})",
+        [(job_id, org_id, payload) for _, org_id, job_id, _, payload in items],
+    )
+    connection.commit()
+    connection.execute("ANALYZE")
     connection.commit()
 
 
-def _line(number: int, text: str) -> dict[str, Any]:
-    """Return a result line as the provider writes it."""
-    usage = {"input_tokens": 100, "output_tokens": 750, "total_tokens": 850}
-    output = [{"type": "message", "content": [{"type": "output_text", "text": text}]}]
-    body = {"id": "resp", "status": "completed", "model": "small", "output": output, "usage": usage}
-    response = {"status_code": 200, "request_id": f"req_{number}", "body": body}
-    return {"id": f"b{number}", "custom_id": str(number), "response": response, "error": None}
+def _marks(mark: str, count: int) -> str:
+    return ", ".join([mark] * count)
+
+
+def _download(origin: str, folder: Path) -> Iterator[Path]:
+    for number, batch in enumerate(json.loads(_ask(origin, "batches?limit=100").read())["data"]):
+        path = folder / f"{number}.jsonl"
+        content = f"files/{batch['output_file_id']}/content"
+        with _ask(origin, content) as answer, path.open("wb") as file:
+            shutil.copyfileobj(answer, file, 65_536)
+        yield path
+
+
+def _ask(origin: str, path: str) -> Any:
+    key = {"authorization": "Bearer sk-bench-0123456789"}
+    asked = urllib.request.Request(f"{origin}/openai/v1/{path}", headers=key)
+    return urllib.request.urlopen(asked, timeout=600)
+
+
+def _read_by_hand(line: bytes, waiting: dict[str, Any]) -> tuple[Any, ...]:
+    found = json.loads(line)
+    custom_id, org_id, job_id, echo = waiting.pop(found["custom_id"])
+    response = found["response"]
+    body = response["body"]
+    if found["error"] or response["status_code"] != 200 or body["status"] != "completed":
+        raise ValueError("no answer")
+    text = "".join(
+        piece["text"]
+        for item in body["output"]
+        if item["type"] == "message"
+        for piece in item["content"]
+        if piece["type"] == "output_text"
+    )
+    reply = json.loads(text)
+    if reply.pop("rid") != echo:
+        raise ValueError("another item's answer")
+    if list(reply) != ["text"] or not isinstance(reply["text"], str):
+        raise ValueError("not the schema")
+    if not reply["text"].startswith("kind"):
+        raise ValueError("not kind")
+    usage = body["usage"]
+    given, made = usage["input_tokens"], usage["output_tokens"]
+    cached = usage["input_tokens_details"]["cached_tokens"]
+    return (
+        custom_id,
+        org_id,
+        job_id,
+        json.dumps({"length": len(reply["text"])}),
+        body["model"],
+        response["request_id"],
+        given - cached,
+        cached,
+        made,
+        given * 1_000_000 + made * 4_000_000,
+        body["created_at"],
+    )
+
+
+def _write_rows(connection: Any, mark: str, group: list[tuple[Any, ...]]) -> None:
+    """As the driver's manual says: executemany."""
+    now = datetime.now(UTC).isoformat()
+    cursor = connection.cursor()
+    cursor.executemany(
+        f"UPDATE raw_item SET state = 'succeeded', request_id = {mark}, recorded_at = {mark}"
+        f" WHERE custom_id = {mark}",
+        [(row[5], now, row[0]) for row in group],
+    )
+    cursor.executemany(
+        f"UPDATE raw_job SET state = 'completed', result = {mark}, finished_at = {mark}"
+        f" WHERE id = {mark}",
+        [(row[3], now, row[2]) for row in group],
+    )
+    cursor.executemany(
+        f"INSERT INTO raw_call VALUES ({_marks(mark, 11)})",
+        [(*row[:3], *row[4:], now) for row in group],
+    )
+    connection.commit()
+
+
+ARRAYS = (
+    (
+        "UPDATE raw_item AS item SET state = 'succeeded', request_id = ends.said, recorded_at = %s"
+        " FROM unnest(%s::text[], %s::text[]) AS ends (said, name) WHERE item.custom_id = ends.name"
+    ),
+    (
+        "UPDATE raw_job AS job SET state = 'completed', result = ends.result, finished_at = %s"
+        " FROM unnest(%s::text[], %s::uuid[]) AS ends (result, id) WHERE job.id = ends.id"
+    ),
+    (
+        "INSERT INTO raw_call SELECT ends.*, %s FROM unnest(%s::text[], %s::uuid[], %s::uuid[],"
+        " %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],"
+        " %s::bigint[]) AS ends"
+    ),
+)
+
+
+def _write_arrays(connection: Any, mark: str, group: list[tuple[Any, ...]]) -> None:
+    """As an expert in PostgreSQL would: arrays, one statement per table."""
+    now = datetime.now(UTC).isoformat()
+    columns = [list(column) for column in zip(*group, strict=True)]
+    connection.execute(ARRAYS[0], (now, columns[5], columns[0]))
+    connection.execute(ARRAYS[1], (now, columns[3], columns[2]))
+    connection.execute(ARRAYS[2], (now, *columns[:3], *columns[4:]))
+    connection.commit()
 
 
 # -- together
@@ -291,18 +421,27 @@ def count(url: str) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def measure(url: str, kind: str, items: int, collectors: int, most: int) -> None:
+def measure(
+    url: str, kind: str, items: int, collectors: int, most: int, server: PostgresServer | None
+) -> None:
     with provider() as (origin, child):
         end(start("fill", url, origin, items=items, most=most))
-        submitted = end(start("perform", url, origin, name=SUBMITTER, most=most))
+        submitted = timed(
+            server, lambda: end(start("perform", url, origin, name=SUBMITTER, most=most))
+        )
         look_now(url)
         let_it_work(origin)
-        began = time.perf_counter()
+        raw = {}
+        if collectors == 1:
+            for how in ("executemany",) if server is None else ("executemany", "arrays"):
+                arrays = int(how == "arrays")
+                raw[how] = timed(server, lambda a=arrays: end(start("hand", url, origin, arrays=a)))
+        began, ticks = time.perf_counter(), _ticks(server)
         parts = [
             start("perform", url, origin, name=COLLECTOR, most=most) for _ in range(collectors)
         ]
         collected = [end(part) for part in parts]
-        took = time.perf_counter() - began
+        took, ticks = time.perf_counter() - began, _ticks(server) - ticks
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.write("\n")
@@ -312,20 +451,41 @@ def measure(url: str, kind: str, items: int, collectors: int, most: int) -> None
     print(f"\n{kind}: {items:,} items, {collectors} collector(s), batches of {most:,}")
     print(f"  submit   {_told(submitted, items)}")
     for one in collected:
-        print(f"  collect  {_told(one, items)}")
+        one["server"] = ticks / collectors
+        print(f"  collect  {_told(one, items // collectors)}")
     print(
         f"  completed {done:,}, ledger entries {calls:,}, paid twice {twice}, {took:.1f} s in all"
     )
-    if collectors == 1:
-        raw = by_hand(url, items)
-        rate = items / collected[0]["seconds"]
-        print(f"  by hand  {raw:,.0f} items/s; the collector does {rate / raw:.2f} of that")
+    for how, one in raw.items():
+        (ours,) = collected
+        cpu = (one["cpu"] + one["server"]) / (ours["cpu"] + ours["server"])
+        print(f"  by hand  {_told(one, items)} ({how})")
+        print(
+            f"           the collector does {cpu:.2f} of that by processor time,"
+            f" {one['seconds'] / ours['seconds']:.2f} by seconds"
+        )
+
+
+def timed(server: PostgresServer | None, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Add the processor time of the database server to a measurement."""
+    ticks = _ticks(server)
+    found = work()
+    return {**found, "server": _ticks(server) - ticks}
+
+
+def _ticks(server: PostgresServer | None) -> float:
+    if server is None:
+        return 0.0
+    assert server.process is not None
+    return server_ticks(server.process.pid)
 
 
 def _told(one: dict[str, Any], items: int) -> str:
     rate = items / one["seconds"]
+    cpu = one["cpu"] + one["server"]
     return (
-        f"{rate:8,.0f} items/s, {one['seconds']:6.1f} s, {one['cpu']:6.1f} s of processor,"
+        f"{rate:8,.0f} items/s, {one['seconds']:6.1f} s; {1e6 * cpu / items:6.1f} us of processor"
+        f" each, {1e6 * one['server'] / items:6.1f} of them the server's;"
         f" {one['more']:6.1f} MiB over {one['idle']:.0f} MiB idle, {one['runs']} runs"
     )
 
@@ -334,11 +494,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=50_000)
     parser.add_argument("--only", choices=["sqlite", "postgres"])
-    parser.add_argument("--part", choices=["provide", "fill", "perform"])
+    parser.add_argument("--part", choices=["provide", "fill", "perform", "hand"])
     parser.add_argument("--db")
     parser.add_argument("--origin")
     parser.add_argument("--name")
     parser.add_argument("--most", type=int, default=50_000)
+    parser.add_argument("--arrays", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=1)
     wanted = parser.parse_args()
     match wanted.part:
         case "provide":
@@ -347,6 +509,8 @@ def main() -> None:
             fill(wanted.db, wanted.origin, wanted.items)
         case "perform":
             perform(wanted.db, wanted.origin, wanted.name, wanted.most)
+        case "hand":
+            by_hand(wanted.db, wanted.origin, bool(wanted.arrays))
         case _:
             together(wanted)
 
@@ -355,16 +519,18 @@ def together(wanted: argparse.Namespace) -> None:
     for kind in ("sqlite", "postgres"):
         if wanted.only not in (None, kind):
             continue
-        with databases(kind) as fresh:
-            measure(fresh("one"), kind, wanted.items, 1, wanted.items)
-            measure(fresh("two"), kind, wanted.items, 2, wanted.items // 2)
+        for number in range(wanted.rounds):
+            with databases(kind) as (fresh, server):
+                measure(fresh("one"), kind, wanted.items, 1, wanted.items, server)
+                if number == 0:
+                    measure(fresh("two"), kind, wanted.items, 2, wanted.items // 2, server)
 
 
 @contextlib.contextmanager
 def databases(kind: str) -> Iterator[Any]:
     if kind == "sqlite":
         with tempfile.TemporaryDirectory() as folder:
-            yield lambda name: f"sqlite:///{folder}/{name}.db"
+            yield lambda name: f"sqlite:///{folder}/{name}.db", None
         return
     server = PostgresServer(durable=True)
 
@@ -377,7 +543,7 @@ def databases(kind: str) -> Iterator[Any]:
         return server.dsn(name)
 
     try:
-        yield fresh
+        yield fresh, server
     finally:
         server.close()
 
