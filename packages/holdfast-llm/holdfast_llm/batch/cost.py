@@ -40,7 +40,8 @@ class CallKind(StrEnum):
     ORPHAN = "orphan"
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: there is one for every answer, and with 15 fields a frozen one takes 1.8 us to create.
+@dataclass(slots=True)
 class CallEntry:
     """One row of the ledger before it has a price. The first five fields are its key.
 
@@ -169,21 +170,23 @@ def _row(
     """An entry's own part of its row; the shared part is put into *shared*."""
     usage = entry.usage or _NOTHING
     charge = _charge(prices, entry, entry.occurred_at or now)
-    common = (
+    key = (
         entry.batch_id,
         entry.provider_batch_id,
+        # An enum's own hash is slow.
         entry.kind.value,
         entry.job_type,
         entry.attempt,
         entry.account,
         entry.group_key,
-        _billed(entry),
+        _billed(entry.model_billed),
         charge.price,
     )
-    if common not in shared:
-        shared[common] = {"shared": len(shared), **_common(entry, charge)}
+    common = shared.get(key)
+    if common is None:
+        common = shared[key] = {"shared": len(shared), **_common(entry, charge)}
     return {
-        "shared": shared[common]["shared"],
+        "shared": common["shared"],
         "org_id": entry.org_id,
         "batch_item_index": entry.batch_item_index,
         "job_id": entry.job_id,
@@ -197,8 +200,12 @@ def _row(
         "cost_pico": charge.cost,
         "direct_pico": charge.direct,
         "at_most_pico": entry.at_most_pico,
-        "occurred_at": None if entry.occurred_at is None else write_instant(entry.occurred_at),
+        "occurred_at": None if entry.occurred_at is None else instant_text(entry.occurred_at),
     }
+
+
+# Answers of a batch end in the same seconds.
+instant_text = lru_cache(maxsize=1_024)(write_instant)
 
 
 _NOTHING = Usage()
@@ -214,7 +221,7 @@ def _common(entry: CallEntry, charge: Charge) -> dict[str, Any]:
         "attempt": entry.attempt,
         "account": entry.account,
         **{name: group[name] for name in _OF_GROUP},
-        "model_billed": _billed(entry),
+        "model_billed": _billed(entry.model_billed),
         "price": charge.price,
     }
 
@@ -223,8 +230,8 @@ def _common(entry: CallEntry, charge: Charge) -> dict[str, Any]:
 _MODEL = re.compile(r"[\w.:/@-]{1,200}", re.ASCII)
 
 
-def _billed(entry: CallEntry) -> str | None:
-    model = entry.model_billed
+@lru_cache(maxsize=256)
+def _billed(model: str | None) -> str | None:
     return model if model is not None and _MODEL.fullmatch(model) else None
 
 
@@ -237,7 +244,7 @@ def _charge(prices: Prices, entry: CallEntry, at: datetime) -> Charge:
     if entry.usage is None:
         return Charge(None, None, None)
     group = read_group_key(entry.group_key)
-    models = (_billed(entry), group["model"])
+    models = (_billed(entry.model_billed), group["model"])
     day = at.astimezone(UTC).date()
     return prices.charge(group["provider"], models, group["execution_mode"], entry.usage, day)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from holdfast.clock import ms, write_instant
+from holdfast.clock import ms
 from holdfast.engine.classify import fault_of
 from holdfast.engine.job import Actor, Canceled, Claimed, Dead, Fault
 from holdfast.engine.run_log import RunCounts
@@ -23,7 +23,7 @@ from holdfast.event import BatchTrouble
 from holdfast.store import Statements, Tx
 from holdfast_llm.batch.circuit import open_circuit
 from holdfast_llm.batch.completeness import Mentions
-from holdfast_llm.batch.cost import CallEntry, Recorded, record_calls
+from holdfast_llm.batch.cost import CallEntry, Recorded, instant_text, record_calls
 from holdfast_llm.batch.failure import is_defect
 from holdfast_llm.batch.item_outcome import (
     CROSS_WIRED,
@@ -63,7 +63,8 @@ class CrossWired(Exception):
     """An answer belongs to another item: the batch was held for an operator."""
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: there is one for every answer.
+@dataclass(slots=True)
 class Found:
     """An item as stored, and its job if that still waits for it."""
 
@@ -87,7 +88,8 @@ class Found:
         return cls(*(*item, None if job[0] is None else Claimed(*job)))
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: there is one for every answer.
+@dataclass(slots=True)
 class End:
     """An item, its answer, and the outcome of its job if it still waits."""
 
@@ -413,5 +415,5 @@ def _row(batch: BatchLease, end: End) -> dict[str, Any]:
         "error_code": end.item_outcome.error_code,
         "provider_request_id": (end.answer.provider_request_id or "")[:200] or None,
         # As the provider reports it per item; missing values stay missing.
-        "finished_at": None if finished is None else write_instant(finished),
+        "finished_at": None if finished is None else instant_text(finished),
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from typing import Any
 
 from holdfast_llm.batch.list_price import list_prices
 from holdfast_llm.provider.reply import Usage
@@ -20,6 +21,7 @@ _MILLION = 10**6
 _ANY_LENGTH = 10**18
 # The longest input that a price applies to, and the price.
 _Band = tuple[int, "Price"]
+_Bands = tuple[tuple[_Band, ...], ...]
 # The billed classes; reasoning is part of output.
 CLASSES = ("input", "cache_read", "cache_write_short", "cache_write_long", "output")
 
@@ -40,8 +42,7 @@ class Price:
     def cost(self, usage: Usage) -> int | None:
         """The cost of *usage*; None if it has tokens of a class without a price."""
         total = 0
-        for name, price in zip(CLASSES, self.per_token, strict=True):
-            tokens = getattr(usage, name)
+        for tokens, price in zip(usage.by_class, self.per_token, strict=True):
             if not tokens:
                 continue
             if price is None:
@@ -50,7 +51,8 @@ class Price:
         return total
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: there is one for every entry of the ledger.
+@dataclass(slots=True)
 class Charge:
     """The cost, the cost as a direct call, and the applied price."""
 
@@ -76,18 +78,20 @@ class Prices:
             reverse=True,
         )
         self._found: dict[tuple[str, str, str, date], tuple[_Band, ...]] = {}
+        # What applies to a call: the bands of each model that it names, in its mode and directly.
+        self._of_call: dict[tuple[Any, ...], tuple[_Bands, _Bands]] = {}
 
     def find(
         self, provider: str, model: str, mode: str, day: date, *, input_tokens: int = 0
     ) -> Price | None:
         """The price of a model in a mode on a day, for that input length, if there is one."""
+        return _first((self._bands_of(provider, model, mode, day),), input_tokens)
+
+    def _bands_of(self, provider: str, model: str, mode: str, day: date) -> tuple[_Band, ...]:
         asked = (provider, model, str(mode), day)
         if asked not in self._found:
             self._found[asked] = self._find(*asked)
-        return next(
-            (price for up_to, price in self._found[asked] if input_tokens <= up_to),
-            None,
-        )
+        return self._found[asked]
 
     def _find(self, provider: str, model: str, mode: str, day: date) -> tuple[_Band, ...]:
         """The deployment's price of the model, or else the list price."""
@@ -99,24 +103,25 @@ class Prices:
         )
 
     def charge(
-        self, provider: str, models: Iterable[str | None], mode: str, usage: Usage, day: date
+        self, provider: str, models: Sequence[str | None], mode: str, usage: Usage, day: date
     ) -> Charge:
         """The cost of *usage* by the first of *models* with a price: billed, then requested."""
-        named = [model for model in models if model]
-        price = self._first(provider, named, mode, usage, day)
-        direct = self._first(provider, named, ExecutionMode.ASYNC, usage, day)
+        asked = (provider, *models, mode, day)
+        found = self._of_call.get(asked)
+        if found is None:
+            named = [model for model in models if model]
+            modes = (mode, ExecutionMode.ASYNC.value)
+            found = self._of_call[asked] = tuple(
+                tuple(self._bands_of(provider, model, one, day) for model in named)
+                for one in modes
+            )
+        tokens = usage.all_input
+        price, direct = _first(found[0], tokens), _first(found[1], tokens)
         return Charge(
             None if price is None else price.cost(usage),
             None if direct is None else direct.cost(usage),
             None if price is None else price.name,
         )
-
-    def _first(
-        self, provider: str, models: list[str], mode: str, usage: Usage, day: date
-    ) -> Price | None:
-        tokens = usage.all_input
-        found = (self.find(provider, model, mode, day, input_tokens=tokens) for model in models)
-        return next((price for price in found if price is not None), None)
 
     def reserve(self, route: Route, request: Request, day: date) -> int | None:
         """The maximum cost of a request, for budgets; None without a price."""
@@ -125,6 +130,15 @@ class Prices:
         # The input estimate is rather high, so a longer band than needed is safe.
         price = self.find(route.provider, route.model, mode, day, input_tokens=wanted.input)
         return None if price is None else price.cost(wanted)
+
+
+def _first(bands: _Bands, tokens: int) -> Price | None:
+    """The price of the first model that has one for an input of that length."""
+    for of_model in bands:
+        for up_to, price in of_model:
+            if tokens <= up_to:
+                return price
+    return None
 
 
 def _bands(

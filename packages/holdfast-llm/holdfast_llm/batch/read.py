@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from holdfast_llm.batch.item_outcome import CONFLICT
 from holdfast_llm.provider.account import Account
@@ -75,10 +75,12 @@ def parse_line(adapter: Adapter, line: bytes | Overlong) -> ItemAnswer | None:
     if isinstance(line, Overlong):
         return None
     try:
-        return replace(adapter.parse(line), line=line)
+        found = adapter.parse(line)
     except Exception:
         # A parser should raise ValueError; any other error of an invalid line is treated the same.
         return None
+    found.line = line
+    return found
 
 
 @dataclass(slots=True)

@@ -196,9 +196,11 @@ def get_list(value: object) -> list[dict[str, Any]]:
 
 def get_int(value: object) -> int | None:
     """Return a count: an int, or digits in a string, as JSON encodes int64."""
+    if type(value) is int:
+        return value if 0 <= value <= 10**12 else None
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
-        value = int(value)
-    return value if type(value) is int and 0 <= value <= 10**12 else None
+        return get_int(int(value))
+    return None
 
 
 Judged = tuple[FailureKind | None, str, str]

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.errors import SchemaInvalid
 from holdfast_llm.provider.schema import MAX_DEPTH, referred
+from holdfast_llm.provider.schema_text import schema_text
 
 ECHO = "rid"
 # The property of an answer that would be plain text without the echo.
@@ -58,9 +59,8 @@ def schema_with_echo(schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return found
 
 
-# Items of a batch have few schemas. Their text identifies them: applications may change a dict.
 def _text(schema: Mapping[str, Any] | None) -> str:
-    return json.dumps(PLAIN if schema is None else schema)
+    return schema_text(PLAIN if schema is None else schema)
 
 
 @lru_cache(maxsize=256)

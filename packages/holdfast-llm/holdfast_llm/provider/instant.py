@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from holdfast_llm.provider.classify import get_int
 
@@ -12,6 +13,12 @@ def unix_instant(value: object) -> datetime | None:
     seconds = get_int(int(value) if isinstance(value, float) and 0 < value < 10**10 else value)
     if seconds is None or not 0 < seconds < 10**10:
         return None
+    return _instant(seconds)
+
+
+# Answers of a batch end in the same seconds.
+@lru_cache(maxsize=1_024)
+def _instant(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 

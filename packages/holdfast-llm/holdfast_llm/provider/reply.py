@@ -20,6 +20,17 @@ class Usage:
     reasoning: int = 0
 
     @property
+    def by_class(self) -> tuple[int, int, int, int, int]:
+        """The billed classes, in the order of their prices."""
+        return (
+            self.input,
+            self.cache_read,
+            self.cache_write_short,
+            self.cache_write_long,
+            self.output,
+        )
+
+    @property
     def all_input(self) -> int:
         """All input tokens, cached or not."""
         return self.input + self.cache_read + self.cache_write_short + self.cache_write_long
@@ -80,7 +91,8 @@ class Failure:
 Answer = Reply | Failure
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: there is one for every line.
+@dataclass(slots=True)
 class ItemAnswer:
     """One line of a batch's results. The digest distinguishes two answers for one item."""
 

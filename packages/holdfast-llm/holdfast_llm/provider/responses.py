@@ -76,14 +76,17 @@ def _judge(body: Mapping[str, Any]) -> Judged:
     messages = [item for item in get_list(body.get("output")) if item.get("type") == "message"]
     # With several messages, the others are remarks before the answer.
     final = [item for item in messages if item.get("phase") == "final_answer"] or messages
-    pieces = [piece for item in final for piece in get_list(item.get("content"))]
-    if any(piece.get("type") == "refusal" for piece in pieces):
-        return FailureKind.POLICY, "refusal", ""
-    if any(item.get("status", "completed") != "completed" for item in final):
+    texts: list[str] = []
+    is_partial = False
+    for item in final:
+        is_partial |= item.get("status", "completed") != "completed"
+        for piece in get_list(item.get("content")):
+            kind, text = piece.get("type"), piece.get("text")
+            if kind == "refusal":
+                return FailureKind.POLICY, "refusal", ""
+            if kind == "output_text" and isinstance(text, str):
+                texts.append(text)
+    if is_partial:
         return FailureKind.TRUNCATED, "incomplete", ""
-    text = "".join(
-        piece["text"]
-        for piece in pieces
-        if piece.get("type") == "output_text" and isinstance(piece.get("text"), str)
-    )
+    text = "".join(texts)
     return (None, "", text) if text else (FailureKind.OUTPUT_INVALID, "empty_output", "")
