@@ -437,7 +437,7 @@ FROM (SELECT 1 AS one FROM holdfast.job AS job
         AND limit_key <> '~batch'
       LIMIT 1) AS stale;
 
--- settle_jobs :many — crosses tenants: write outcomes of held claims; a lost lease changes nothing
+-- settle_jobs :many bulk — crosses tenants: write outcomes of held claims; a lost lease changes nothing
 -- The store knows the key lifetime of every category, also of those that this process does not
 -- know.
 UPDATE holdfast.job AS job
@@ -505,7 +505,7 @@ WHERE CASE WHEN changes.event IS NULL
           AND coalesce({field(event.detail, stage)}, changes.at_stage) = changes.at_stage)
     END;
 
--- insert_events :affected — crosses tenants: unchanged fields come from the job row
+-- insert_events :affected bulk — crosses tenants: unchanged fields come from the job row
 -- An event of a change has a digest of the resulting job and, after a colon, one of the finished
 -- stage. Verify compares the newest of them with the rows.
 INSERT INTO holdfast.job_event

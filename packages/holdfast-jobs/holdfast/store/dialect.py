@@ -95,6 +95,36 @@ class Dialect:
             text = head + returning + tail.replace("job.", "")
         return text
 
+    def render_bulk(
+        self, text: str, row_set: str, rows: int
+    ) -> tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]:
+        """Render the statement for SQLite with one row set as VALUES (query.Bulk).
+
+        Returns the text, and its parameters in their order: SQLite would look each name up in all.
+        """
+        columns: tuple[str, ...] = ()
+
+        def as_values(match: re.Match[str]) -> str:
+            nonlocal columns
+            name, spec = match.groups()
+            if name != row_set:
+                return match[0]
+            columns = tuple(column.split()[0] for column in spec.split(","))
+            picked = ", ".join(f"column{place} AS {name}" for place, name in enumerate(columns, 1))
+            values = f"SELECT {picked} FROM (VALUES :{name}) WHERE column1 IS NOT NULL"  # noqa: S608
+            return f"({values}) AS {name}"
+
+        text = self.render(_ROWS.sub(as_values, text))
+        slots: list[tuple[str, tuple[str, ...]]] = []
+        row = f"({', '.join('?' * len(columns))})"
+
+        def as_mark(match: re.Match[str]) -> str:
+            is_row_set = match[1] == row_set
+            slots.append((match[1], columns if is_row_set else ()))
+            return ", ".join([row] * rows) if is_row_set else "?"
+
+        return _NAMED.sub(as_mark, text), tuple(slots)
+
     def _lone_row(self, match: re.Match[str]) -> str:
         """Render one row as plain parameters: PostgreSQL inserts it in 0.83 ms instead of 1.30."""
         name, spec = match.groups()

@@ -2,7 +2,7 @@
 
 A statement begins with ``-- name :shape — why``. The shape is its result: ``one`` row, ``maybe`` a
 row, ``many`` rows, or the number of rows ``affected``. A frequent statement says ``prepared`` after
-its shape: PostgreSQL keeps its plan.
+its shape: PostgreSQL keeps its plan. One that gets many rows says ``bulk``: see :class:`Bulk`.
 
 A statement that differs between the databases is in ``name.sqlite.sql`` and ``name.postgres.sql``,
 with the same header in both.
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from holdfast.store.dialect import Dialect, names_in, to_psycopg
 
@@ -26,6 +27,10 @@ _WRITES = re.compile(
     r"\b(INSERT INTO|UPDATE holdfast|DELETE FROM|FOR (NO KEY )?UPDATE|FOR SHARE|pg_notify)\b"
     r"|\{(skip_|lock_row|hold_row|unit_free)"
 )
+
+
+BULK_SIZES = (100, 250, 500, 1_000)
+FEWEST_BULK_ROWS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,33 @@ class Rendered:
 
 
 @dataclass(frozen=True, slots=True)
+class Bulk:
+    """A statement for SQLite that gets one row set as bound values instead of JSON.
+
+    A row of 16 columns takes 3 us instead of 7. Preparing the text takes 5 ms for 500 rows, so
+    there are few sizes: missing rows are filled up with nulls, which the statement leaves out. The
+    first column of such a row set is never null. *slots* are the parameters in their order, with
+    the columns of the row set.
+    """
+
+    text: str
+    slots: tuple[tuple[str, tuple[str, ...]], ...]
+    rows: int
+
+    def bind(self, params: Mapping[str, Any]) -> list[Any]:
+        """Return the values of all slots; the row set is a list of rows, others are as bound."""
+        bound: list[Any] = []
+        for name, columns in self.slots:
+            if columns:
+                rows = params[name]
+                bound += [row.get(column) for row in rows for column in columns]
+                bound += [None] * (len(columns) * (self.rows - len(rows)))
+            else:
+                bound.append(params[name])
+        return bound
+
+
+@dataclass(frozen=True, slots=True)
 class Statement:
     """One named statement, before it is rendered."""
 
@@ -50,11 +82,13 @@ class Statement:
     raw: str
     row_sets: frozenset[str]
     is_prepared: bool = False
+    is_bulk: bool = False
     # Whether it changes or locks rows, and so needs a write transaction.
     writes: bool = False
     _rendered: dict[tuple[str, bool], Rendered] = field(
         default_factory=dict, compare=False, repr=False
     )
+    _bulk: dict[tuple[str, int], Bulk] = field(default_factory=dict, compare=False, repr=False)
 
     def render(self, dialect: Dialect, *, lone: bool = False) -> Rendered:
         found = self._rendered.get((dialect.name, lone))
@@ -65,6 +99,17 @@ class Statement:
                 text = to_psycopg(text)
             picks = ((name, *name.partition("__")[::2]) for name in sorted(params))
             found = self._rendered[dialect.name, lone] = Rendered(text, params, tuple(picks))
+        return found
+
+    def bulk(self, dialect: Dialect, row_set: str, rows: int) -> Bulk | None:
+        """Return the statement for that many rows as values; None if JSON is better."""
+        size = next((size for size in BULK_SIZES if rows <= size), None)
+        if size is None or rows < FEWEST_BULK_ROWS:
+            return None
+        found = self._bulk.get((row_set, size))
+        if found is None:
+            text, slots = dialect.render_bulk(self.raw, row_set, size)
+            found = self._bulk[row_set, size] = Bulk(text, slots, size)
         return found
 
 
@@ -114,7 +159,8 @@ def _of_each(sources: Mapping[str, str]) -> Iterator[Statement]:
     for name, found in first.items():
         texts = ((dialect, parsed[dialect][name]) for dialect in DIALECTS)
         raw = "".join(f"{{only {dialect}}}{one.raw}{{end}}" for dialect, one in texts)
-        yield replace(found, raw=raw, row_sets=found.row_sets | second[name].row_sets, _rendered={})
+        row_sets = found.row_sets | second[name].row_sets
+        yield replace(found, raw=raw, row_sets=row_sets, _rendered={}, _bulk={})
 
 
 def _parse(source: str) -> list[Statement]:
@@ -128,8 +174,9 @@ def _parse(source: str) -> list[Statement]:
         raw = "\n".join(lines).strip().rstrip(";")
         name, shape, why = here.groups()
         words, _, reason = why.partition("—")
-        is_prepared = words.strip() == "prepared"
+        flags = set(words.split())
         row_sets = frozenset(_ROWS.findall(raw))
         writes = _WRITES.search(raw) is not None
-        found.append(Statement(name, shape, reason.strip(), raw, row_sets, is_prepared, writes))
+        kinds = "prepared" in flags, "bulk" in flags
+        found.append(Statement(name, shape, reason.strip(), raw, row_sets, *kinds, writes))
     return found

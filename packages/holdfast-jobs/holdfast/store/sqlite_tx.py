@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
@@ -12,7 +12,7 @@ from holdfast.clock import Clock
 from holdfast.errors import RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.store.dialect import SQLITE
 from holdfast.store.query import Statement
-from holdfast.store.store import Row, Tx
+from holdfast.store.store import Row, Tx, bind
 
 
 class SqliteTx(Tx):
@@ -20,8 +20,18 @@ class SqliteTx(Tx):
         super().__init__(SQLITE, clock)
         self.connection = connection
 
+    def _as_values(
+        self, statement: Statement, params: Mapping[str, Any]
+    ) -> tuple[str, list[Any]] | None:
+        name = max(statement.row_sets, key=lambda name: len(params[name]))
+        bulk = statement.bulk(self.dialect, name, len(params[name]))
+        if bulk is None:
+            return None
+        others = bind(statement, {**params, name: ()}, self.dialect, self.clock)
+        return bulk.text, bulk.bind({**others, name: params[name]})
+
     def _fetch(
-        self, text: str, params: dict[str, Any], prepare: bool
+        self, text: str, params: Any, prepare: bool
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
         try:
             cursor = self.connection.execute(text, params)

@@ -44,7 +44,7 @@ class Tx(ABC):
 
     @abstractmethod
     def _fetch(
-        self, text: str, params: dict[str, Any], prepare: bool
+        self, text: str, params: Any, prepare: bool
     ) -> tuple[list[str], list[tuple[Any, ...]], int]:
         """Run one rendered statement; return columns, rows and the number of affected rows."""
 
@@ -90,9 +90,11 @@ class Tx(ABC):
         columns, rows, touched = self._fetch(*self._ready(statement, params))
         return [dict(zip(columns, row, strict=True)) for row in rows], touched
 
-    def _ready(
-        self, statement: Statement, params: dict[str, Any]
-    ) -> tuple[str, dict[str, Any], bool]:
+    def _ready(self, statement: Statement, params: dict[str, Any]) -> tuple[str, Any, bool]:
+        """Return the rendered statement and its parameters, as the driver takes them."""
+        bulk = self._as_values(statement, params) if statement.is_bulk else None
+        if bulk is not None:
+            return *bulk, False
         lone = bool(statement.row_sets) and all(
             len(params[name]) == 1 for name in statement.row_sets
         )
@@ -107,6 +109,12 @@ class Tx(ABC):
             else:
                 bound[name] = self.stamp() if name == "now" else params[name]
         return rendered.text, bound, lone
+
+    def _as_values(
+        self, statement: Statement, params: Mapping[str, Any]
+    ) -> tuple[str, list[Any]] | None:
+        """The statement with its largest row set as values, if the driver takes them so."""
+        return None
 
     def stamp(self) -> str | datetime | None:
         """Return the value of ``{now}``; None uses the database's clock."""

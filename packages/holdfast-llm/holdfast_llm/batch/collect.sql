@@ -92,7 +92,7 @@ SELECT count(*) AS items FROM (
       AND job_type IN (SELECT known.job_type FROM {rows known: job_type text})
     LIMIT 1) AS known_items;
 
--- record_items :many — crosses tenants: outcomes of items, once each
+-- record_items :many bulk — crosses tenants: outcomes of items, once each
 -- The batch is in every row; otherwise SQLite would read the whole batch for each. The sum keeps
 -- PostgreSQL from reading all open items to find 500: it took 3.5 ms for 5,000 of them.
 UPDATE holdfast.batch_item AS item
