@@ -7,7 +7,7 @@ settle. An answer belongs to exactly one job, and an item ends once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -164,8 +164,10 @@ class Ingest:
                 self.waiting.add(item.place)
                 self.held.add(item.place)
                 continue
-            said = partial(self._answered, item, answer.answer, loaded)
-            item_outcome = self._item_outcome(item, answer.answer, said)
+            if (job := self._served_job(item)) is not None:
+                item_outcome = self._answered(item, answer.answer, loaded, job)
+            else:
+                item_outcome = self._unserved(item, answer.answer)
             if item_outcome is None:
                 self.waiting.add(item.place)
             elif item_outcome.may_wait or item_outcome.is_held:
@@ -189,8 +191,15 @@ class Ingest:
         ends = []
         for item in items:
             is_named = item.place in named if named else None
-            unsaid = partial(self._unanswered, failure, is_named)
-            if (item_outcome := self._item_outcome(item, failure, unsaid)) is not None:
+            item_outcome: ItemOutcome | None
+            if (job := self._served_job(item)) is not None:
+                items = self.batch.items
+                item_outcome = self.outcomes.of_batch_failure(
+                    job, failure, items=items, is_named=is_named
+                )
+            else:
+                item_outcome = self._unserved(item, failure)
+            if item_outcome is not None:
                 ends.append(End(item, failure, None, item_outcome))
         return self._taken(ends)
 
@@ -199,24 +208,20 @@ class Ingest:
             job, answer, echo=item.echo, asked_hash=item.schema_hash, loaded=loaded
         )
 
-    def _unanswered(self, failure: Failure, is_named: bool | None, job: Claimed) -> ItemOutcome:
-        items = self.batch.items
-        return self.outcomes.of_batch_failure(job, failure, items=items, is_named=is_named)
-
     def _taken(self, ends: list[End]) -> list[End]:
         self.counts.claimed += sum(end.item.job is not None for end in ends)
         return ends
 
-    def _item_outcome(
-        self, item: Found, answer: Answer, judge: Callable[[Claimed], ItemOutcome]
-    ) -> ItemOutcome | None:
-        """Evaluate an answer; None if this process cannot, but another may."""
+    def _served_job(self, item: Found) -> Claimed | None:
+        """The job that waits for the item, if this process can evaluate its answer."""
         job = item.job
-        if job is None:
+        return job if job is not None and job.job_type in self.resources.registry else None
+
+    def _unserved(self, item: Found, answer: Answer) -> ItemOutcome | None:
+        """The outcome of an answer that no job waits for; None if another process has its type."""
+        if item.job is None:
             self.lines["dropped"] += 1
             return _dropped(answer)
-        if job.job_type in self.resources.registry:
-            return judge(job)
         self.lines["unserved"] += 1
         return None
 

@@ -7,7 +7,6 @@ application. This module writes nothing.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -50,6 +49,7 @@ from holdfast_llm.batch.load import Loaded, item_of, request_again
 from holdfast_llm.batch.resources import BatchResources
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.echo import PLAIN, TEXT, echo_name
+from holdfast_llm.provider.lines import strict_decode
 from holdfast_llm.provider.reply import Answer, Failure, FailureKind, Reply
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.schema_text import schema_text
@@ -370,20 +370,13 @@ def _reply(reply: Reply, text: str, data: Any) -> Reply:
 
 def _decode(text: str) -> Any:
     try:
-        data = _JSON.decode(text)
+        data = strict_decode(text)
     except (ValueError, RecursionError):
         raise _Wrong("not_json") from None
     if "\\u" in text or not text.isascii():
         # Only an escape or an unpaired surrogate can produce text that a database cannot store.
         _check_storable(text, data)
     return data
-
-
-def _refuse_constant(constant: str) -> Any:
-    raise ValueError(constant)
-
-
-_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _check_storable(text: str, value: Any) -> None:
@@ -440,7 +433,7 @@ def validator_of(schema: str) -> Callable[[Any], Any]:
     import fastjsonschema
 
     try:
-        document = _JSON.decode(schema)
+        document = strict_decode(schema)
     except ValueError:
         raise _unusable("it is not a JSON document") from None
     try:

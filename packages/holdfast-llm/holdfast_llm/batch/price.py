@@ -112,8 +112,7 @@ class Prices:
             named = [model for model in models if model]
             modes = (mode, ExecutionMode.ASYNC.value)
             found = self._of_call[asked] = tuple(
-                tuple(self._bands_of(provider, model, one, day) for model in named)
-                for one in modes
+                tuple(self._bands_of(provider, model, one, day) for model in named) for one in modes
             )
         tokens = usage.all_input
         price, direct = _first(found[0], tokens), _first(found[1], tokens)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,7 @@ def write_line(document: Mapping[str, Any]) -> bytes:
 def read_line(line: bytes) -> dict[str, Any]:
     """Parse the object of a line. Raises ValueError if it is invalid."""
     try:
-        found = _DECODER.decode(line.decode("utf-8"))
+        found = strict_decode(line.decode("utf-8"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(found, dict):
@@ -108,6 +108,19 @@ def _refuse(constant: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
+_scan: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]
+
+
+def strict_decode(text: str) -> Any:
+    """The value of a JSON text without NaN and infinity. Raises ValueError or RecursionError."""
+    try:
+        # The C scanner alone, for a text without space around it.
+        value, end = _scan(text, 0)
+        if end == len(text):
+            return value
+    except StopIteration:
+        pass
+    return _DECODER.decode(text)
 
 
 def file_answer(custom_id: object, answer: Answer) -> ItemAnswer:
