@@ -28,7 +28,7 @@ UPDATE holdfast.provider_batch
 SET files_deleted_at = {now}, lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
 WHERE id = :id AND fence = :fence AND state IN ('collected', 'released');
 
--- find_items :many — crosses tenants: the items of these answers, and the jobs that still wait for them
+-- find_items :many bulk — crosses tenants: the items of these answers, and the jobs that still wait for them
 -- CROSS JOIN makes SQLite start with the answers; it would read the whole batch for each of them.
 SELECT item.batch_item_index, item.custom_id, item.state, item.result_hash, item.echo,
        item.schema_hash, item.org_id, item.job_id, item.job_type, item.attempt, item.group_key,
@@ -38,12 +38,13 @@ SELECT item.batch_item_index, item.custom_id, item.state, item.result_hash, item
        job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
        job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
        job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key, job.state
-FROM {rows answers: custom_id text}
+FROM {rows answers: place integer, custom_id text}
 CROSS JOIN holdfast.batch_item AS item
 LEFT JOIN holdfast.job AS job
   ON item.is_open = 1 AND job.org_id = item.org_id AND job.id = item.job_id
   AND job.lease_token = item.lease_token AND job.state = 'batch_submitted'
-WHERE item.batch_id = :batch_id AND item.custom_id = answers.custom_id;
+WHERE item.batch_id = :batch_id AND item.batch_item_index = answers.place
+  AND item.custom_id = answers.custom_id;
 
 -- list_open :many — crosses tenants: items without a line, page by page
 -- The page first, then its jobs: PostgreSQL would look up the jobs of all items and sort them.

@@ -8,11 +8,12 @@ group are adjacent in it. Tenants share a batch only if every answer carries an 
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from holdfast.engine.job import Claimed
 from holdfast_llm.provider.account import Account
@@ -24,6 +25,7 @@ LONGEST_ID = "x" * 36
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
+@lru_cache(maxsize=256)
 def key_of(batch_id: str) -> str:
     """The tag of a batch at the provider: its id in 26 lower-case letters and digits."""
     return base64.b32encode(uuid.UUID(batch_id).bytes).decode().rstrip("=").lower()
@@ -52,8 +54,20 @@ def secret_of(key: str, account_key: str) -> bytes:
 def custom_id(secret: bytes, batch_id: str, index: int, job_id: str, attempt: int) -> str:
     """The id of an item at the provider, bound to its place and its job. It reveals no id."""
     said = f"{batch_id}|{index}|{job_id}|{attempt}".encode()
-    mac = hmac.new(secret, said, hashlib.sha256).hexdigest()[:8]
+    mac = hmac.digest(secret, said, "sha256").hex()[:8]
     return f"hf1_{key_of(batch_id)[:16]}_{_base36(index)}_{mac}"
+
+
+def place_in(custom_id: str) -> int | None:
+    """The place in its batch that a custom id names; None if it is not one of Holdfast."""
+    found = _CUSTOM_ID.fullmatch(custom_id)
+    place = -1 if found is None else int(found[1], 36)
+    return place if 0 <= place < _NO_PLACE else None
+
+
+_CUSTOM_ID = re.compile(r"hf1_[a-z2-7]{16}_([0-9a-z]{1,8})_[0-9a-f]{8}")
+# Beyond the column of the place.
+_NO_PLACE = 2**31
 
 
 def _base36(number: int) -> str:

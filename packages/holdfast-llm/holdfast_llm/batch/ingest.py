@@ -25,6 +25,7 @@ from holdfast_llm.batch.circuit import open_circuit
 from holdfast_llm.batch.completeness import Mentions
 from holdfast_llm.batch.cost import CallEntry, Recorded, instant_text, record_calls
 from holdfast_llm.batch.failure import is_defect
+from holdfast_llm.batch.group import place_in
 from holdfast_llm.batch.item_outcome import (
     CROSS_WIRED,
     NO_CODE,
@@ -142,7 +143,9 @@ class Ingest:
         if not answers:
             return []
         asked = {answer.custom_id: answer for answer in answers}
-        names = [{"custom_id": name} for name in asked]
+        # The place is part of the id, so that finding an item needs no index of ids.
+        places = ((place_in(name), name) for name in asked)
+        names = [{"place": place, "custom_id": name} for place, name in places if place is not None]
         rows = self.resources.store.values(SQL.find_items, batch_id=self.batch.id, answers=names)
         self.lines["unknown"] += len(asked) - len(rows)
         self.lines["again"] += len(answers) - len(asked)

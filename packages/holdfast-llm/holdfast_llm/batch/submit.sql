@@ -49,7 +49,7 @@ SET items = batches.held, bytes = batches.size, input_tokens = batches.tokens, u
 FROM {rows batches: batch_id uuid, held integer, size bigint, tokens bigint}
 WHERE id = batches.batch_id;
 
--- insert_items :affected — crosses tenants: the job of each item, stored before anything is sent
+-- insert_items :affected bulk — crosses tenants: the job of each item, stored before anything is sent
 INSERT INTO holdfast.batch_item
     (batch_id, batch_item_index, org_id, job_id, job_type, execution_mode, unit, attempt,
      lease_token, custom_id, echo, schema_hash, group_key, input_tokens, reserve_pico, created_at)

@@ -10,7 +10,7 @@ from holdfast.engine import audit
 from holdfast.engine.dead_letter import write_dead_letters
 from holdfast.engine.job import Actor, Canceled, Claimed, State
 from holdfast.engine.settle import Settled
-from holdfast.engine.state_hook import follows, outside, run_state_statements, state_reached
+from holdfast.engine.state_hook import outside, run_state_statements, state_reached
 from holdfast.store import Statements, Tx
 
 SQL = Statements("holdfast_llm.batch", "submitted.sql")
@@ -39,13 +39,17 @@ def submit_jobs(
     """
     who = {"actor_type": actor.type, "actor_id": actor.id}
     detail = encode({"provider_batch_id": provider_batch_id})
+    types, every_type = _followed_types(tx)
     jobs = 0
     for first in range(0, items, STRETCH):
         where = {"batch_id": batch_id, "first": first, "after": first + STRETCH}
         jobs += tx.affected(SQL.submit_jobs, provider_batch_id=provider_batch_id, **where)
         tx.affected(SQL.insert_submitted, detail=detail, **who, **where)
-        if follows(tx, State.BATCH_SUBMITTED):
-            found = tx.values(SQL.list_submitted, **where)
+        if types or every_type:
+            followed = [{"job_type": name} for name in types]
+            found = tx.values(
+                SQL.list_submitted, types=followed, every_type=int(every_type), **where
+            )
             submitted = State.BATCH_SUBMITTED
             run_state_statements(
                 tx,
@@ -57,3 +61,10 @@ def submit_jobs(
     entries = [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
     audit.record(tx, actor, [*entries, *letters.entries])
     return SubmittedJobs(jobs, [Settled(job, Canceled(), lease_held=True) for job in stopped])
+
+
+def _followed_types(tx: Tx) -> tuple[list[str], bool]:
+    """The job types for which a statement follows submitted jobs, and whether one follows all."""
+    declared = [one for one in tx.state_statements if State.BATCH_SUBMITTED in one.states]
+    named = {name for one in declared for name in one.job_types or ()}
+    return sorted(named), any(one.job_types is None for one in declared)

@@ -16,7 +16,9 @@ FROM holdfast.batch_item AS item
 JOIN holdfast.job AS job
   ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
 WHERE item.batch_id = :batch_id AND item.is_open = 1 AND job.state = 'batch_submitted'
-  AND item.batch_item_index >= :first AND item.batch_item_index < :after;
+  AND item.batch_item_index >= :first AND item.batch_item_index < :after
+  AND (:every_type = 1
+       OR item.job_type IN (SELECT types.job_type FROM {rows types: job_type text}));
 
 -- insert_submitted :affected — crosses tenants: the audit of the same slice
 -- The digest of the item follows that of the job.

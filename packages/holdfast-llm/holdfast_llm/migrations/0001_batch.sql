@@ -138,9 +138,8 @@ CREATE TABLE holdfast.batch_item (
 CREATE UNIQUE INDEX batch_item_one_open_per_unit ON holdfast.batch_item (org_id, job_type, unit)
     WHERE is_open = 1;
 CREATE INDEX batch_item_of_job ON holdfast.batch_item (org_id, job_id);
--- A batch is read as a whole, and an answer names only its item: both cross tenants.
+-- A batch is read as a whole, and an answer names only its place: both cross tenants.
 CREATE INDEX batch_item_of_batch ON holdfast.batch_item (batch_id, batch_item_index);
-CREATE INDEX batch_item_of_answer ON holdfast.batch_item (batch_id, custom_id);
 
 {refuse batch_item_begins_open BEFORE INSERT ON holdfast.batch_item
 WHEN NEW.state <> 'open'

@@ -8,16 +8,16 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast.errors import SchemaInvalid
+from holdfast_llm.provider.schema_text import schema_text
 
 MAX_DEPTH = 32
 
 
 def is_strict(schema: Mapping[str, Any]) -> bool:
     """Whether OpenAI can enforce a schema: every object closed, every property required."""
-    return _is_strict_text(json.dumps(schema))
+    return _is_strict_text(schema_text(schema))
 
 
-# Items of a batch have few schemas. Their text identifies them: applications may change a dict.
 @lru_cache(maxsize=256)
 def _is_strict_text(schema: str) -> bool:
     return _is_strict(json.loads(schema))
