@@ -314,13 +314,20 @@ def test_what_the_application_cannot_keep_of_one_item_is_that_items_alone(stage:
 def test_an_answer_for_an_unknown_item_is_dropped_and_reported(stage: Stage) -> None:
     planted = stage.plant("one")
     stage.provider.complete()
-    foreign = line_of("hf1_abcdefgh234567ab_0_0badcafe", "a") + line_of("not-ours", "b")
-    stage.results(planted, foreign + stage.results(planted))
+    # The second names the place of an item without its signature, the third no place at all.
+    foreign = [
+        "hf1_abcdefgh234567ab_0_0badcafe",
+        planted.names[0][:-8] + "0badcafe",
+        "hf1_abcdefgh234567ab_zzzzzzz_0badcafe",
+        "not-ours",
+    ]
+    lines = b"".join(line_of(name, "a") for name in foreign)
+    stage.results(planted, lines + stage.results(planted))
 
     stage.collect()
 
     assert stage.states(planted) == ["completed"]
-    assert ("unknown_item", 2) in stage.alerts
+    assert ("unknown_item", 4) in stage.alerts
     assert len(stage.calls(planted)) == 1
 
 

@@ -24,6 +24,7 @@ from holdfast_llm.batch.group import (
     key_of,
     name_of,
     place,
+    place_in,
     secret_of,
     smaller_batch_size,
 )
@@ -209,3 +210,25 @@ def test_a_request_too_large_for_every_batch_is_separated() -> None:
     assert fits_nowhere(501, 1, limits)
     assert fits_nowhere(1, 101, limits)
     assert not fits_nowhere(500, 100, limits)
+
+
+@given(st.integers(min_value=0, max_value=2**31 - 1))
+def test_a_custom_id_names_its_place(index: int) -> None:
+    assert place_in(custom_id(b"secret", BATCH, index, JOB, 1)) == index
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "not-ours",
+        "call_7",
+        "hf1_abcdefgh234567ab_zzzzzzz_0badcafe",
+        "hf1_abcdefgh234567ab_-1_0badcafe",
+        "hf1_abcdefgh234567ab_1_0_0badcafe",
+        "hf1_abcdefgh234567ab_\u0661_0badcafe",
+        "hf1_abcdefgh234567ab_1_0badcafe\n",
+    ],
+)
+def test_another_id_names_no_place(name: str) -> None:
+    assert place_in(name) is None

@@ -25,11 +25,12 @@ from holdfast.engine.job import (
     Released,
     Retry,
     Snoozed,
+    State,
 )
 from holdfast.engine.limits import read_rules
 from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.store import Statements, Tx
+from holdfast.store import Statement, Statements, Tx
 from holdfast.store.dialect import POSTGRES, SQLITE
 from tests.story import ORG, OTHER_ORG, claim
 
@@ -47,6 +48,46 @@ FILES = sorted(
     }
 )
 _HEADER = re.compile(r"^-- (\w+) :(\w+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("rows", [1, 49, 50, 100, 101, 250, 500, 501, 1_000, 1_001])
+def test_sqlite_reads_the_same_rows_from_values_as_from_json(
+    shop: Holdfast, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    text = (
+        "SELECT r.n, r.t, r.b, r.f, CAST(:said AS text) AS said, a.word, {now} AS now"
+        " FROM {rows r: n integer, t text, b boolean, f float8} LEFT JOIN {rows a: word text}"
+        " ON TRUE ORDER BY r.n"
+    )
+    texts = [None, "", "it's :said, ?1 and ü \\ \"", "7", State.COMPLETED]
+    given = [
+        {"n": n, "t": texts[n % len(texts)], "b": n % 2 == 0, "f": n / 4, "not": "read"}
+        for n in range(rows)
+    ]
+
+    def read(tx: Tx) -> list[Any]:
+        return [
+            tx.many(Statement("look", "many", "", text, frozenset("ra"), is_bulk=is_bulk), **params)
+            for is_bulk in (True, False)
+        ]
+
+    params = {"r": given, "a": [{"word": "once"}], "said": "?"}
+    as_values, as_json = shop.store.read(read)
+
+    assert len(as_values) == rows
+    strip = [{**row, "now": None} for row in as_values]
+    assert strip == [{**row, "now": None} for row in as_json]
+
+
+def test_the_first_column_of_rows_that_are_sent_as_values_is_never_null() -> None:
+    first = {
+        re.findall(r"\{rows \w+: (\w+)", found.raw)[-1]
+        for found in every().values()
+        if found.is_bulk
+    }
+
+    # Keys of the tables that the rows belong to, and the position of a row.
+    assert first <= {"org_id", "batch", "batch_id", "place", "shared"}
 
 
 def statements(root: Path, path: Path) -> Statements:
