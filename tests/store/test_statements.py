@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.config.extensions import installed
 from holdfast.engine.claim import ClaimRequest, claim_queue, find_backlogs, renew_leases
 from holdfast.engine.job import (
     SYSTEM,
@@ -30,8 +33,10 @@ from holdfast.engine.job import (
 from holdfast.engine.limits import read_rules
 from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.store import Statement, Statements, Tx
+from holdfast.extension import components_of
+from holdfast.store import Statement, Statements, Tx, digest, open_store
 from holdfast.store.dialect import POSTGRES, SQLITE
+from holdfast.store.query import BULK_SIZES, Bulk
 from tests.story import ORG, OTHER_ORG, claim
 
 ROOTS = [
@@ -77,6 +82,42 @@ def test_sqlite_reads_the_same_rows_from_values_as_from_json(
     assert len(as_values) == rows
     strip = [{**row, "now": None} for row in as_values]
     assert strip == [{**row, "now": None} for row in as_json]
+
+
+def test_rows_that_are_sent_as_values_never_make_sqlite_read_a_table_whole(tmp_path: Path) -> None:
+    """With statistics of a large table, SQLite once built a Bloom filter from all of its rows."""
+    components = components_of(installed().values())
+    open_store(f"sqlite:///{tmp_path}/large.db", components=components).close()
+    with closing(sqlite3.connect(tmp_path / "large.db")) as connection:
+        digest.register(connection)
+        connection.execute("ANALYZE")
+        connection.execute("DELETE FROM sqlite_stat1")
+        indexes = connection.execute(
+            "SELECT tbl_name, name FROM sqlite_schema WHERE type = 'index'"
+        )
+        for table, index in indexes.fetchall():
+            columns = connection.execute(f"PRAGMA index_info({index})").fetchall()
+            stat = " ".join(["20000", *["50"] * (len(columns) - 1), "1"])
+            connection.execute("INSERT INTO sqlite_stat1 VALUES (?, ?, ?)", (table, index, stat))
+        connection.execute("ANALYZE sqlite_schema")
+        read_whole = {
+            f"{name}: {detail}"
+            for name, found in every().items()
+            if found.is_bulk
+            for row_set in found.row_sets
+            for size in BULK_SIZES
+            for detail in _plan(connection, found.bulk(SQLITE, row_set, size))
+            if "BLOOM" in detail or re.search(r"SCAN (job|item|batch)\b", detail)
+        }
+
+    assert read_whole == set()
+
+
+def _plan(connection: sqlite3.Connection, bulk: Bulk | None) -> list[str]:
+    assert bulk is not None
+    count = sum(len(columns) * bulk.rows or 1 for _, columns in bulk.slots)
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {bulk.text}", [None] * count)
+    return [row[3] for row in rows]
 
 
 def test_the_first_column_of_rows_that_are_sent_as_values_is_never_null() -> None:

@@ -338,7 +338,7 @@ SET max_attempts = CASE WHEN attempt_count >= max_attempts THEN attempt_count + 
     result = NULL, updated_at = {now}
 WHERE org_id = :org_id AND id = :id AND state IN ('queued', 'processing');
 
--- renew_leases :many — crosses tenants: renew leases that are still held; the others are lost
+-- renew_leases :many bulk — crosses tenants: renew leases that are still held; the others are lost
 UPDATE holdfast.job AS job
 SET lease_expires_at = {later(:lease_ms)}
 FROM {rows held: org_id uuid, id uuid, lease_token bigint}

@@ -291,7 +291,8 @@ def is_retryable(exc: BaseException) -> bool:
 
 
 def _stage(handler: Handler, job: Claimed) -> Stage:
-    return handler.stage(job.stage) or handler.first
+    first = handler.first
+    return first if job.stage == first.name else handler.stage(job.stage) or first
 
 
 @lru_cache(maxsize=1_024)

@@ -313,7 +313,10 @@ class _PageWriter:
         claims = [_claim(one.job) for one in wanted]
         rows = tx.many(JOB_SQL.renew_leases, held=claims, lease_ms=self.claim_ms)
         cancels = {row["id"]: row["cancel_requested_at"] for row in rows}
-        units = [dict(zip(("org_id", "job_type", "unit"), one.unit, strict=True)) for one in wanted]
+        units = [
+            {"org_id": org_id, "job_type": job_type, "unit": unit}
+            for org_id, job_type, unit in (one.unit for one in wanted)
+        ]
         # Rows of an earlier run of this transaction are not other items.
         mine = {*self.ids, *(draft.id for draft in self.drafts.values())}
         taken = {

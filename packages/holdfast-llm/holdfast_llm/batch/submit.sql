@@ -8,14 +8,14 @@ WHERE batch.state IN ('prepared', 'uploaded', 'creating', 'submitted')
   AND batch.account IN (SELECT accounts.account FROM {rows accounts: account text})
 GROUP BY batch.account, batch.model;
 
--- find_open_units :many — crosses tenants: which of these execution units have an open item
+-- find_open_units :many bulk — crosses tenants: which of these execution units have an open item
 SELECT item.org_id, item.job_type, item.unit, item.batch_id, item.lease_token
 FROM {rows units: org_id uuid, job_type text, unit text}
 JOIN holdfast.batch_item AS item
   ON item.org_id = units.org_id AND item.job_type = units.job_type AND item.unit = units.unit
 WHERE item.is_open = 1;
 
--- find_failed :many — crosses tenants: which of these jobs were in a batch that failed as a whole
+-- find_failed :many bulk — crosses tenants: which of these jobs were in a batch that failed as a whole
 SELECT item.job_id, item.error_code, min(batch.items) AS items
 FROM {rows jobs: org_id uuid, job_id uuid}
 JOIN holdfast.batch_item AS item ON item.org_id = jobs.org_id AND item.job_id = jobs.job_id
