@@ -167,6 +167,7 @@ class Ingest:
                 self.waiting.add(item.place)
                 self.held.add(item.place)
                 continue
+            item_outcome: ItemOutcome | None
             if (job := self._served_job(item)) is not None:
                 item_outcome = self._answered(item, answer.answer, loaded, job)
             else:
@@ -196,9 +197,8 @@ class Ingest:
             is_named = item.place in named if named else None
             item_outcome: ItemOutcome | None
             if (job := self._served_job(item)) is not None:
-                items = self.batch.items
                 item_outcome = self.outcomes.of_batch_failure(
-                    job, failure, items=items, is_named=is_named
+                    job, failure, items=self.batch.items, is_named=is_named
                 )
             else:
                 item_outcome = self._unserved(item, failure)

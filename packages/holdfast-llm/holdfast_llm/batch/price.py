@@ -110,9 +110,9 @@ class Prices:
         found = self._of_call.get(asked)
         if found is None:
             named = [model for model in models if model]
-            modes = (mode, ExecutionMode.ASYNC.value)
-            found = self._of_call[asked] = tuple(
-                tuple(self._bands_of(provider, model, one, day) for model in named) for one in modes
+            found = self._of_call[asked] = (
+                tuple(self._bands_of(provider, model, mode, day) for model in named),
+                tuple(self._bands_of(provider, model, ExecutionMode.ASYNC, day) for model in named),
             )
         tokens = usage.all_input
         price, direct = _first(found[0], tokens), _first(found[1], tokens)
