@@ -12,7 +12,7 @@ import pytest
 MOST = {"sqlite": 56, "postgres": 62}
 # Packages that no read of the jobs needs.
 NOT_NEEDED = (
-    *("fastapi", "sqlalchemy", "cronsim", "difflib"),
+    *("fastapi", "sqlalchemy", "cronsim", "difflib", "tomllib", "holdfast.engine.job"),
     *("holdfast.app", "holdfast.extension", "holdfast.outbox", "holdfast.engine.worker"),
     *("holdfast.engine.handler", "holdfast.operate.doctor", "holdfast.operate.verify"),
 )
@@ -50,3 +50,22 @@ def test_jobs_list_imports_only_what_it_needs(
     assert len(own) <= MOST[kind], own
     not_needed = {*NOT_NEEDED, *(NOT_WITHOUT_PSYCOPG if kind == "sqlite" else ())}
     assert sorted(found & not_needed) == []
+
+
+SCRIPT = """
+import gc, sys
+from holdfast.cli import script
+sys.argv = ["holdfast", "--version"]
+try:
+    script()
+finally:
+    print(gc.get_freeze_count() > 0)
+"""
+
+
+def test_the_script_leaves_no_garbage_to_search_at_its_exit() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert done.stdout.splitlines()[-1] == "True"

@@ -62,8 +62,8 @@ if TYPE_CHECKING:
         KeyStatus,
         Priority,
         ResultWithRows,
-        State,
     )
+    from holdfast.engine.job_state import State
     from holdfast.engine.job_result import JobFailed, ResultCanceled
     from holdfast.engine.pass_counts import PassCounts
     from holdfast.engine.pipeline import Pipeline
@@ -287,7 +287,8 @@ _MODULES = {
     "holdfast.engine.schedule.dispatcher": "Dispatcher dispatch_once",
     "holdfast.engine.enqueue": "Enqueued",
     "holdfast.engine.handler": "EnqueueRefused Producer",
-    "holdfast.engine.job": "Actor ActorType Job ResultWithRows KeyRecord KeyStatus Priority State",
+    "holdfast.engine.job": "Actor ActorType Job ResultWithRows KeyRecord KeyStatus Priority",
+    "holdfast.engine.job_state": "State",
     "holdfast.engine.run_log": "RunReport",
     "holdfast.engine.pass_counts": "PassCounts",
     "holdfast.engine.pipeline": "Pipeline",

@@ -1,3 +1,3 @@
-from holdfast.cli import main
+from holdfast.cli import script
 
-main()
+script()

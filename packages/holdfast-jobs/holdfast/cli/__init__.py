@@ -6,6 +6,7 @@ unavailable or not migrated, 75 restart the worker, 130 interrupted. See docs/re
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from collections.abc import Callable
@@ -159,6 +160,15 @@ def cli(ctx: click.Context, db: str | None, app: str | None) -> None:
     unavailable or not migrated.
     """
     ctx.obj = {"db": db, "app": app}
+
+
+def script() -> None:
+    """Run the command line and exit: the script ``holdfast``."""
+    try:
+        main()
+    finally:
+        # The interpreter searches for garbage before it exits: 22 of the 172 ms of `jobs list`.
+        gc.freeze()
 
 
 def main(argv: list[str] | None = None) -> None:

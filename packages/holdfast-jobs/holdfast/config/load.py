@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -100,6 +99,9 @@ def _chosen_file(env: Mapping[str, str]) -> Path | None:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
+    # Most commands have no file to read.
+    import tomllib
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as exc:
@@ -382,6 +384,8 @@ def _lines(text: str) -> dict[Place, int]:
 
 
 def _place_of(line: str) -> Place:
+    import tomllib
+
     try:
         tree: Any = tomllib.loads(line)
     except tomllib.TOMLDecodeError:

@@ -1,4 +1,4 @@
-"""Jobs: states and transitions, the stored record, and the outcomes of an attempt. Pure."""
+"""Jobs: the stored record, and the outcomes of an attempt. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from holdfast.actor import Actor as Actor
 from holdfast.actor import ActorType as ActorType
 from holdfast.clock import read_instant
 from holdfast.document import decode
+from holdfast.engine.job_state import TRANSITIONS as TRANSITIONS
+from holdfast.engine.job_state import State as State
 from holdfast.errors import RowInvalid
 from holdfast.ids import JobId, OrgId
 
@@ -36,56 +38,6 @@ QUEUES = (
 ONLY_STAGE = "run"
 # The limit key of jobs that wait for a provider batch. No caller's key has a tilde.
 BATCH_KEY = "~batch"
-
-
-class State(StrEnum):
-    """The state of a job."""
-
-    QUEUED = "queued"
-    PROCESSING = "processing"
-    BATCH_SUBMITTED = "batch_submitted"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELED = "canceled"
-
-    @classmethod
-    def read(cls, word: str) -> State:
-        """Parse a stored state; two names of older records are mapped."""
-        return cls(_LEGACY.get(word, word))
-
-    @property
-    def is_terminal(self) -> bool:
-        """True if a job in this state never changes again."""
-        return self in (State.COMPLETED, State.FAILED, State.CANCELED)
-
-    @property
-    def rank(self) -> int:
-        """How far the state is within one claim."""
-        return _RANK[self]
-
-
-_LEGACY = {"running": "processing", "succeeded": "completed"}
-_RANK = {
-    State.QUEUED: 0,
-    State.PROCESSING: 1,
-    State.BATCH_SUBMITTED: 2,
-    State.COMPLETED: 3,
-    State.FAILED: 3,
-    State.CANCELED: 3,
-}
-
-# The same transitions as in the trigger job_edge; a test compares the two. Three of them lead back
-# to queued (retry, stale claim, release), and each closes the claim.
-TRANSITIONS: Mapping[State, frozenset[State]] = {
-    State.QUEUED: frozenset({State.PROCESSING, State.CANCELED}),
-    State.PROCESSING: frozenset(
-        {State.QUEUED, State.BATCH_SUBMITTED, State.COMPLETED, State.FAILED, State.CANCELED}
-    ),
-    State.BATCH_SUBMITTED: frozenset({State.QUEUED, State.COMPLETED, State.FAILED, State.CANCELED}),
-    State.COMPLETED: frozenset(),
-    State.FAILED: frozenset(),
-    State.CANCELED: frozenset(),
-}
 
 
 class KeyStatus(StrEnum):

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from holdfast.arguments import name, named_id, word
 from holdfast.clock import read_instant
-from holdfast.engine.job import State
+from holdfast.engine.job_state import State
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter
 from holdfast.store import Row, Statements
