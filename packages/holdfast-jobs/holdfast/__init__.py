@@ -63,8 +63,8 @@ if TYPE_CHECKING:
         Priority,
         ResultWithRows,
     )
-    from holdfast.engine.job_state import State
     from holdfast.engine.job_result import JobFailed, ResultCanceled
+    from holdfast.engine.job_state import State
     from holdfast.engine.pass_counts import PassCounts
     from holdfast.engine.pipeline import Pipeline
     from holdfast.engine.request import JobRequest, key_for
