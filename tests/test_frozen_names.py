@@ -110,7 +110,8 @@ rewrite_queued rewrite_received rewrite_revealed rewrite_routed rules.declared r
 run.triggered schedule.added schedule.changed schedule.declared schedule.paused schedule.removed
 schedule.reset schedule.resumed table.granted tenant.reset tenant.set
 schedule.triggered webhook.added webhook.paused webhook.removed webhook.resumed webhook.rotated
-event.sent workflow.cancel_requested workflow.enqueued workflow.replay_requested
+event.sent workflow.budget_changed workflow.cancel_requested workflow.enqueued
+workflow.replay_requested
 """
 
 # Strings of the same shape that are something else: job types, fields, log lines.
@@ -127,8 +128,8 @@ OUTPUT_TRUNCATED
 PATCH_INVALID PATH_REFUSED PERMANENT PIPELINE_CHANGED POLICY_REJECTED PROMPT_REFUSED RATE_LIMITED
 RECIPIENT_UNREACHABLE REDACTION_FAILED REQUEST_UNFIT RESULT_CONFLICT RESULT_INVALID RESULT_MISSING
 REVIEW_ERASED REVIEW_OVERTAKEN REVIEW_PARTS_FAILED REVIEW_UNFIT ROW_INVALID RULE_VIOLATED
-SCHEMA_CHANGED SCHEMA_INVALID STORE_UNAVAILABLE TEXT_ERASED TRANSIENT UNKNOWN_JOB_TYPE
-UPSTREAM_DOWN UPSTREAM_ERROR WORKER_CRASHED WRITE_CONFLICT WRONG_LANGUAGE
+SCHEMA_CHANGED SCHEMA_INVALID STEP_BUDGET_EXCEEDED STORE_UNAVAILABLE TEXT_ERASED TRANSIENT
+UNKNOWN_JOB_TYPE UPSTREAM_DOWN UPSTREAM_ERROR WORKER_CRASHED WRITE_CONFLICT WRONG_LANGUAGE
 """
 
 METRICS = """
@@ -330,7 +331,8 @@ job_deadline_pkey unique_key_pkey
 api_key_pkey api_key_window_pkey api_request_pkey console_session_pkey id_name_pkey
 artifact_pkey audit_cursor_only_row_check audit_cursor_pkey audit_note_never_truncated
 audit_note_pkey audit_seal_never_truncated audit_seal_pkey batch_answer_pkey
-batch_item_batch_id_fkey batch_item_pkey category_pkey changelist_pkey channel_circuit_pkey
+batch_item_batch_id_fkey batch_item_pkey budgeted_job_pkey category_pkey
+changelist_pkey channel_circuit_pkey
 dead_letter_note_org_id_job_id_fkey dead_letter_note_pkey dead_letter_org_id_job_id_fkey
 dead_letter_pkey dead_letter_replay_org_id_job_id_fkey dead_letter_replay_pkey
 delivery_attempt_org_id_delivery_id_fkey delivery_attempt_pkey

@@ -15,7 +15,7 @@ from holdfast.actor import Role, read_actor, read_role
 from holdfast.arguments import anything, checked, each, instance, name
 from holdfast.clock import Clock, SystemClock, ms
 from holdfast.config import Settings
-from holdfast.declared_job import Declare, DeclaredJob
+from holdfast.declared_job import Declare, DeclaredJob, declared_job
 from holdfast.engine import enqueue as enqueueing
 from holdfast.engine.bounded_run import Runs
 from holdfast.engine.category import CategoryOptions, make_category, sync_categories
@@ -227,14 +227,17 @@ class Holdfast(JobLookup):
         check_options(job_type, options)
 
         def declare(function: Callable[..., Any]) -> DeclaredJob[..., ..., Any, Any]:
-            kind = self.registry.category(category)
-            limits = max_attempts, retry, timeout
+            kind, limits = self.registry.category(category), (max_attempts, retry, timeout)
             handler = plain_handler(job_type, function, kind, *limits, options)
             self.registry.add(handler)
             assert handler.first.signature is not None
             return DeclaredJob(self, job_type, function, handler.first.signature)
 
         return Declare(declare)
+
+    def declared(self, job_type: str) -> DeclaredJob[..., ..., Any, Any]:
+        """The handle of a declared job type, also of a pipeline or a batch class."""
+        return declared_job(self, job_type)
 
     def pipeline(
         self,

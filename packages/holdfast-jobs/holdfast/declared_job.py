@@ -19,7 +19,7 @@ from typing import (
 
 from holdfast.engine.context import Context
 from holdfast.engine.enqueue import Enqueued
-from holdfast.engine.payload_reader import Signature
+from holdfast.engine.payload_reader import Signature, signature_of
 from holdfast.engine.request import JobRequest, Options
 from holdfast.engine.schedule.schedule import MisfirePolicy, ScheduleOptions
 from holdfast.errors import ConfigError, InvalidJob
@@ -192,6 +192,23 @@ class DeclaredJob(Generic[C, P, V, R]):
 
 
 _KNOWN_OPTIONS = frozenset(Options.__annotations__) | {"key", "org_id", "conn"}
+
+
+def declared_job(holdfast: Holdfast, job_type: str) -> DeclaredJob[..., ..., Any, Any]:
+    """The handle of a job type that is declared on *holdfast*. Raises ConfigError.
+
+    The first stage of a pipeline says which arguments it takes; a batch class takes any.
+    """
+    handler = holdfast.registry.handlers.get(job_type)
+    if handler is None:
+        known = ", ".join(sorted(holdfast.registry.handlers)) or "none"
+        raise ConfigError(f"There is no job type {str(job_type)[:100]!r}; declared are: {known}.")
+
+    def function(**_payload: Any) -> Any:
+        raise ConfigError(f"Job type {job_type!r} is no function; enqueue it.")
+
+    signature = None if handler.work is not None else handler.first.signature
+    return DeclaredJob(holdfast, job_type, function, signature or signature_of(function))
 
 
 class Declare:

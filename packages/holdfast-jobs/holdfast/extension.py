@@ -99,6 +99,9 @@ class Extension:
     is_default: ClassVar[bool] = False
     """Whether workers enable it automatically, unless the settings leave it out."""
 
+    enforces_budgets: ClassVar[bool] = False
+    """Whether it records what model calls cost, and enforces the budgets of workflow steps."""
+
     def state_statements(self) -> Sequence[StateStatement]:
         """Statements that run in the transaction in which a job reaches a state."""
         return ()

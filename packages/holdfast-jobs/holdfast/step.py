@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -17,6 +18,9 @@ R = TypeVar("R")
 
 # The results of a larger map are read with job.results and not copied into a payload.
 MOST_OUTPUTS = 1_000
+HIGHEST_BUDGET = Decimal(1_000_000)
+# The unit in which budgets are stored.
+LOWEST_BUDGET = Decimal("1e-12")
 
 
 class OnFailure(StrEnum):
@@ -53,6 +57,7 @@ class Step(Generic[R]):
     deps: tuple[Step[Any] | str, ...] = ()
     on_failure: OnFailure = OnFailure.FAIL
     deadline: timedelta | None = None
+    budget: Decimal | None = None
 
     @property
     def output(self) -> R:
@@ -66,8 +71,9 @@ class Step(Generic[R]):
         deps: Iterable[Step[Any] | str] | None = None,
         on_failure: OnFailure | str | None = None,
         deadline: timedelta | float | None = None,
+        budget: Decimal | float | str | None = None,
     ) -> Step[R]:
-        """Return the same step with a name, dependencies, a failure policy or a deadline."""
+        """Return the same step with other options; see :meth:`Workflow.add`."""
         found = self
         if name is not None:
             found = replace(found, name=name)
@@ -77,6 +83,8 @@ class Step(Generic[R]):
             found = replace(found, on_failure=read_policy(on_failure))
         if deadline is not None:
             found = replace(found, deadline=read_deadline(deadline))
+        if budget is not None:
+            found = replace(found, budget=read_budget(budget))
         return found
 
 
@@ -92,9 +100,9 @@ def make_step(
     }
     if not outputs:
         return Step(job, (job.signature.document(args, kwargs),))
-    if job.signature.payload is not None:
+    if job.signature.model is not None:
         raise InvalidJob(
-            dict.fromkeys(outputs, "is a result; only a handler with single arguments takes one")
+            dict.fromkeys(outputs, "is a result; a handler that takes a model cannot take one")
         )
     for name, output in outputs.items():
         if output.of.is_mapped and len(output.of.items) > MOST_OUTPUTS:
@@ -134,4 +142,18 @@ def read_deadline(value: object) -> timedelta:
     found = timedelta(seconds=value) if isinstance(value, (int, float)) else value
     if not isinstance(found, timedelta) or found <= timedelta(0):
         raise InvalidJob({"deadline": "must be a positive number of seconds or a timedelta"})
+    return found
+
+
+def read_budget(value: object) -> Decimal:
+    """The maximum cost of a step in US dollars. Raises InvalidJob."""
+    try:
+        is_number = isinstance(value, (int, float, str, Decimal)) and not isinstance(value, bool)
+        found = Decimal(str(value)) if is_number else Decimal(0)
+    except InvalidOperation:
+        found = Decimal(0)
+    if not (found.is_finite() and LOWEST_BUDGET <= found <= HIGHEST_BUDGET):
+        raise InvalidJob(
+            {"budget": f"must be US dollars, more than 0 and at most {HIGHEST_BUDGET}, like 2.50"}
+        )
     return found

@@ -38,7 +38,9 @@ class BatchExtension(Extension):
     """Declares batch processing; :class:`Batching` is the object that is enabled."""
 
     name = "batch"
-    component = Component("batch", "holdfast_llm", needs={"core": 19})
+    component = Component("batch", "holdfast_llm", needs={"core": 19, "workflows": 2})
+    requires = ("workflows",)
+    enforces_budgets = True
     settings = {
         "batch": BatchSettings,
         "providers": table(

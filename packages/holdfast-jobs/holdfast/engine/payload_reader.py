@@ -111,7 +111,9 @@ class Signature:
         The arguments *later* are added before the handler runs.
         """
         found = self.collect(args, kwargs)
-        takes_any = any(one.kind is _REST for one in self.parameters.values())
+        takes_any = self.payload is not None or any(
+            one.kind is _REST for one in self.parameters.values()
+        )
         if unknown := [] if takes_any else sorted(set(later) - set(self.parameters)):
             name = self.name.rpartition(".")[2]
             raise InvalidJob(dict.fromkeys(unknown, f"is not an argument of {name}"))

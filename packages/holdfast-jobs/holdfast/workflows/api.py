@@ -45,6 +45,7 @@ class WorkflowStepItem(Model):
     jobs_left: int
     jobs_failed: int
     job_id: str = Field(description="Its job; of a map, the first one.")
+    budget_usd: str | None = Field(description="The maximum cost of its model calls.")
     released_at: datetime | None
     deadline_at: datetime | None
     ended_at: datetime | None

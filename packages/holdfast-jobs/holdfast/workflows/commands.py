@@ -1,4 +1,4 @@
-"""holdfast workflows list|show|cancel|replay, holdfast events send"""
+"""holdfast workflows list|show|cancel|replay|budget, holdfast events send"""
 
 from __future__ import annotations
 
@@ -25,7 +25,17 @@ from holdfast.workflows.handle import WorkflowState
 from holdfast.workflows.operator import OperatorWorkflows, WorkflowExplanation, WorkflowFilter
 
 COLUMNS = ("id", "name", "state", "created_at", "ended_at", "org_id", "actor")
-STEP_COLUMNS = ("name", "state", "job_type", "needs", "jobs", "jobs_left", "jobs_failed", "job_id")
+STEP_COLUMNS = (
+    "name",
+    "state",
+    "job_type",
+    "needs",
+    "jobs",
+    "jobs_left",
+    "jobs_failed",
+    "budget_usd",
+    "job_id",
+)
 reason_option = click.option("--reason", required=True, help="Why; it is kept in the audit.")
 
 
@@ -131,6 +141,32 @@ def replay(
     click.echo(f"Jobs replayed: {done.replayed}")
     if done.refused:
         click.echo(f"Jobs that cannot be replayed: {done.refused}; see holdfast dead-letters list")
+
+
+@workflows.command()
+@short_id_argument("workflow_id", "workflows")
+@click.argument("step")
+@click.argument("usd")
+@reason_option
+@operator_options
+@click.pass_context
+def budget(
+    ctx: click.Context,
+    workflow_id: str,
+    step: str,
+    usd: str,
+    reason: str,
+    actor: str,
+    role: str,
+    org_id: str | None,
+) -> None:
+    """Change the budget of a STEP to USD dollars.
+
+    Then replay the jobs that failed because of it: holdfast workflows replay.
+    """
+    with app_of(ctx, required=False) as hf:
+        _noun(hf, actor, role, org_id).set_budget(workflow_id, step, usd, reason=reason)
+    click.echo(f"The budget of {step} is {usd} USD.")
 
 
 @click.group()

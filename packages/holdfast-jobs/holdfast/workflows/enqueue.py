@@ -19,6 +19,7 @@ from holdfast.errors import InvalidJob, StoreBusy
 from holdfast.store import Statements
 from holdfast.store.caller_connection import Steps
 from holdfast.store.dialect import Dialect
+from holdfast.workflows.budget import to_pico
 from holdfast.workflows.graph import Node, Workflow
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def _add_node(
             "request": encode(frame),
             "delay_ms": delay_ms,
             "deadline_ms": None if step.deadline is None else ms(step.deadline),
+            "budget_pico": _budget(app, node),
             "state": "waiting" if node.needs else "running",
             "item_count": len(step.items),
         }
@@ -151,6 +153,19 @@ def _add_node(
         offset = len(made.first.shared)
         for mine, rows in ((made.first.shared, batch.shared), (made.first.jobs, batch.jobs)):
             mine.extend({**one, "frame": one["frame"] + offset} for one in rows)
+
+
+def _budget(app: Holdfast, node: Node) -> int | None:
+    """The budget of a step as it is stored. Raises InvalidJob if no extension enforces budgets."""
+    budget = node.step.budget
+    if budget is not None and not any(one.enforces_budgets for one in app.extensions.available()):
+        raise InvalidJob(
+            {
+                "budget": "is enforced by an extension that records what model calls cost, and none"
+                " is installed: pip install holdfast-llm"
+            }
+        )
+    return None if budget is None else to_pico(budget)
 
 
 def _options(app: Holdfast, node: Node) -> tuple[dict[str, Any], int | None]:

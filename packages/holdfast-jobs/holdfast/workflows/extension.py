@@ -26,6 +26,7 @@ class WorkflowsExtension(Extension):
     audit_events = frozenset(
         {
             "event.sent",
+            "workflow.budget_changed",
             "workflow.cancel_requested",
             "workflow.enqueued",
             "workflow.replay_requested",

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.actor import SYSTEM, Actor
@@ -66,12 +67,14 @@ class Workflow:
         deps: Iterable[Step[Any] | str] = (),
         on_failure: OnFailure | str | None = None,
         deadline: timedelta | float | None = None,
+        budget: Decimal | float | str | None = None,
     ) -> Step[R]:
         """Add a step under a unique name, and return it for ``deps=`` and ``.output``.
 
         *deps* are steps, or their names, that must complete first. A step whose ``output`` is an
         argument is a dependency too. *on_failure* is ``fail``, ``continue`` or ``ignore``.
         *deadline* is the time after its start at which its unfinished jobs are canceled.
+        *budget* is the maximum cost of its model calls in US dollars.
         """
         if not isinstance(step, Step):
             raise InvalidJob({"step": "must be made with job.step(…) or job.map(…)"})
@@ -82,7 +85,9 @@ class Workflow:
         if len(self._nodes) >= MOST_STEPS:
             raise InvalidJob({"steps": f"are more than {MOST_STEPS}; use job.map(…)"})
         # A copy, so that one step can be added twice.
-        added = replace(step, name=name).configure(on_failure=on_failure, deadline=deadline)
+        added = replace(step, name=name).configure(
+            on_failure=on_failure, deadline=deadline, budget=budget
+        )
         arguments = tuple((key, self._find(one.of)) for key, one in step.outputs.items())
         named = (self._find(one) for one in (*step.deps, *deps))
         needs = dict.fromkeys((*named, *(needed for _, needed in arguments)))
@@ -101,10 +106,13 @@ class Workflow:
         deps: Iterable[Step[Any] | str] = (),
         on_failure: OnFailure | str | None = None,
         deadline: timedelta | float | None = None,
+        budget: Decimal | float | str | None = None,
     ) -> Step[list[R]]:
         """Add a step with one job for each item. A step that depends on it runs once, after all."""
         mapped = job.map(items)
-        return self.add(name, mapped, deps=deps, on_failure=on_failure, deadline=deadline)
+        return self.add(
+            name, mapped, deps=deps, on_failure=on_failure, deadline=deadline, budget=budget
+        )
 
     def enqueue(
         self,
@@ -217,7 +225,8 @@ def _is_uniform(steps: Sequence[Step[Any]]) -> bool:
     return all(
         one.job.job_type == first.job.job_type
         and one.job.options == first.job.options
-        and (one.on_failure, one.deadline) == (first.on_failure, first.deadline)
+        and (one.on_failure, one.deadline, one.budget)
+        == (first.on_failure, first.deadline, first.budget)
         and not (one.name or one.deps or one.outputs or one.is_mapped)
         for one in steps
     )
@@ -231,6 +240,13 @@ def _continued(step: Step[Any] | AnyJob, last: Step[Any] | None) -> Step[Any]:
     names = list(step.signature.parameters)
     if last is None or not names:
         return make_step(step, (), {})
+    if step.signature.payload is not None:
+        raise InvalidJob(
+            {
+                step.signature.payload: "cannot be the result of the step before: the handler takes"
+                " a whole payload. Pass it by name: job.step(name=step.output)"
+            }
+        )
     return make_step(step, (), {names[0]: last.output})
 
 

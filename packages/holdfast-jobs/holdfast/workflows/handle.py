@@ -13,6 +13,7 @@ from holdfast.clock import read_instant
 from holdfast.document import decode, encode
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.store import Row, Store, Tx
+from holdfast.workflows.budget import to_usd
 from holdfast.workflows.enqueue import SQL
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class WorkflowStep:
     jobs_left: int
     jobs_failed: int
     job_id: str
+    budget_usd: str | None
     released_at: datetime | None
     deadline_at: datetime | None
     ended_at: datetime | None
@@ -136,6 +138,7 @@ def read_workflow(tx: Tx, org_id: str | None, workflow_id: str) -> WorkflowDetai
             found["items_left"],
             found["items_failed"],
             str(found["job_id"]),
+            None if found["budget_pico"] is None else to_usd(int(found["budget_pico"])),
             _instant(found["released_at"]),
             _instant(found["deadline_at"]),
             _instant(found["ended_at"]),

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from holdfast.arguments import anything, checked, instance, text
 from holdfast.engine.audit import record_action
+from holdfast.errors import InvalidJob
 from holdfast.ids import read_uuid
 from holdfast.operate.admit import admit
 from holdfast.operate.authorization import Action, OperatorContext
@@ -17,7 +18,9 @@ from holdfast.operate.page import NEWEST, Page, check_limit, one_of, page_of, re
 from holdfast.operate.refusal import InvalidAction, StepRefused
 from holdfast.operate.replay import Replays, make_replays
 from holdfast.operate.short_ids import IdSpace
+from holdfast.step import read_budget
 from holdfast.store import Row, Tx
+from holdfast.workflows.budget import to_pico
 from holdfast.workflows.cancel import SQL, cancel_workflow
 from holdfast.workflows.enqueue import SQL as WORKFLOW_SQL
 from holdfast.workflows.handle import (
@@ -82,7 +85,7 @@ _FILTER = {"org_id": read_uuid, "state": one_of(*WorkflowState), "name": text}
         "before": text,
         "payload": anything,
         # Checked by the methods, so that a refusal is audited.
-        **dict.fromkeys(("reason", "step", "name", "key", "job_id"), anything),
+        **dict.fromkeys(("reason", "step", "usd", "name", "key", "job_id"), anything),
     },
 )
 class OperatorWorkflows:
@@ -142,8 +145,7 @@ class OperatorWorkflows:
         found, reason = self._admit(Action.REPLAY, workflow_id, reason)
         if found.state is WorkflowState.CANCELED:
             raise StepRefused(f"Workflow {found.id} was canceled and cannot be replayed.")
-        if step is not None and step not in [one.name for one in found.steps]:
-            raise InvalidAction({"step": f"is not a step of the workflow: {str(step)[:100]}"})
+        step = None if step is None else _step_of(found, step)
         replayed = 0
         while made := self._replay_page(found, reason, step):
             replayed += made
@@ -156,6 +158,30 @@ class OperatorWorkflows:
                 " holdfast dead-letters list."
             )
         return ReplayAnswer(replayed, refused)
+
+    def set_budget(self, workflow_id: str, step: str, usd: str, *, reason: str) -> None:
+        """Change the budget of a step, in US dollars. Replay its failed jobs afterwards."""
+        found, reason = self._admit(Action.REPLAY, workflow_id, reason)
+        step = _step_of(found, step)
+        try:
+            budget = read_budget(usd)
+        except InvalidJob as exc:
+            raise InvalidAction({"usd": exc.fields["budget"]}) from None
+
+        def work(tx: Tx) -> None:
+            key = {"org_id": found.org_id, "id": found.id, "step": step}
+            tx.affected(WORKFLOW_SQL.set_budget, **key, budget_pico=to_pico(budget))
+            detail = {"reason": reason, "step": step, "usd": str(budget), "role": self.context.role}
+            record_action(
+                tx,
+                self.context.actor,
+                subject=f"workflow:{found.id}",
+                name="workflow.budget_changed",
+                detail=detail,
+                org_id=found.org_id,
+            )
+
+        self.context.store.write(work)
 
     def send_event(self, workflow_id: str, name: str, payload: Any = None, *, reason: str) -> bool:
         """Send an event to a workflow; return whether a job waited for it."""
@@ -236,6 +262,12 @@ class OperatorWorkflows:
             return 0
         replays.announce(context)
         return len(replays.made)
+
+
+def _step_of(found: WorkflowDetail, step: object) -> str:
+    if not isinstance(step, str) or step not in [one.name for one in found.steps]:
+        raise InvalidAction({"step": f"is not a step of the workflow: {str(step)[:100]}"})
+    return step
 
 
 def explain_workflow(found: WorkflowDetail) -> WorkflowExplanation:

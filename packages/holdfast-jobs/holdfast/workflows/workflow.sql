@@ -18,15 +18,15 @@ WHERE org_id = :org_id AND workflow_key = :workflow_key;
 -- insert_steps :affected — the steps of a workflow; those without dependencies are running
 INSERT INTO holdfast.workflow_step
     (org_id, workflow_id, step, place, job_type, is_mapped, on_failure, request, delay_ms,
-     deadline_ms, state, item_count, items_left, released_at, deadline_at)
+     deadline_ms, budget_pico, state, item_count, items_left, released_at, deadline_at)
 SELECT made.org_id, made.workflow_id, made.step, made.place, made.job_type, made.is_mapped,
-       made.on_failure, made.request, made.delay_ms, made.deadline_ms, made.state,
+       made.on_failure, made.request, made.delay_ms, made.deadline_ms, made.budget_pico, made.state,
        made.item_count, made.item_count, CASE WHEN made.state = 'running' THEN {now} END,
        CASE WHEN made.state = 'running' AND made.deadline_ms IS NOT NULL
             THEN {later(made.deadline_ms)} END
 FROM {rows made: org_id uuid, workflow_id uuid, step text, place integer, job_type text,
       is_mapped smallint, on_failure text, request json, delay_ms bigint, deadline_ms bigint,
-      state text, item_count integer}
+      budget_pico bigint, state text, item_count integer}
 WHERE TRUE;
 
 -- insert_edges :affected — the dependencies of a workflow
@@ -61,7 +61,7 @@ LIMIT :limit;
 -- list_steps :many — the steps of a workflow in the order in which they were added
 SELECT step.step, step.place, step.job_type, step.is_mapped, step.on_failure, step.state,
        step.item_count, step.items_left, step.items_failed, step.released_at, step.deadline_at,
-       step.ended_at,
+       step.ended_at, step.budget_pico,
        (SELECT item.job_id FROM holdfast.workflow_item AS item
         WHERE item.org_id = step.org_id AND item.workflow_id = step.workflow_id
           AND item.step = step.step AND item.place = 0) AS job_id
@@ -115,3 +115,16 @@ FROM {rows jobs: org_id uuid, id uuid}
 JOIN holdfast.workflow AS workflow
   ON workflow.org_id = jobs.org_id AND workflow.id = jobs.id
 WHERE workflow.state <> 'running';
+
+-- find_budgets :many — crosses tenants: the steps with a budget that these jobs belong to
+SELECT jobs.job_id, item.org_id, item.workflow_id, item.step, step.budget_pico
+FROM {rows jobs: org_id uuid, job_id uuid, first_id uuid}
+JOIN holdfast.workflow_item AS item
+  ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id
+JOIN holdfast.workflow_step AS step
+  ON step.org_id = item.org_id AND step.workflow_id = item.workflow_id AND step.step = item.step
+WHERE step.budget_pico IS NOT NULL;
+
+-- set_budget :affected — change the budget of a step
+UPDATE holdfast.workflow_step SET budget_pico = :budget_pico
+WHERE org_id = :org_id AND workflow_id = :id AND step = :step;

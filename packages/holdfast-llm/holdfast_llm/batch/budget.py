@@ -37,6 +37,8 @@ class Want:
     job_id: str
     org_id: str
     reserve_pico: int | None
+    # The first job of a series of replays.
+    first_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

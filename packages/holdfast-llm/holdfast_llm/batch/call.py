@@ -30,9 +30,10 @@ from holdfast.errors import (
 )
 from holdfast.event import BatchAlert, BatchTrouble
 from holdfast.store import Tx
-from holdfast_llm.batch.budget import BUDGET_REASONS, Want, alert_of, hold_over_budget
+from holdfast_llm.batch.budget import BUDGET_REASONS, Hold, Want, alert_of, hold_over_budget
 from holdfast_llm.batch.circuit import PROBE_PAUSE, AccountCircuits, Passage, find_passage
 from holdfast_llm.batch.cost import CallEntry, CallKind, used_by
+from holdfast_llm.batch.failure import StepBudgetExceeded
 from holdfast_llm.batch.finish_call import SQL, CallEndings, FinishedCall, rows_of
 from holdfast_llm.batch.item_outcome import ItemOutcome, ItemState, OutcomeRules
 from holdfast_llm.batch.load import ItemLoader, item_of
@@ -42,6 +43,7 @@ from holdfast_llm.batch.price import Prices
 from holdfast_llm.batch.release import CIRCUIT_OPEN
 from holdfast_llm.batch.rendered_request import RequestRenderer
 from holdfast_llm.batch.resources import BatchResources
+from holdfast_llm.batch.step_budget import refuse_over_step_budget
 from holdfast_llm.provider.reply import (
     FOREIGN_REPLY,
     Answer,
@@ -186,15 +188,20 @@ class DirectCalls:
             for slot in callable_ones[1 if passage is Passage.PROBE else 0 :]:
                 slot.refused = Released(CIRCUIT_OPEN, ms(pause))
         wants = [
-            Want(slot.job.id, slot.job.org_id, slot.reserve_pico)
+            Want(slot.job.id, slot.job.org_id, slot.reserve_pico, slot.job.replay_of)
             for slot in slots
             if slot.refused is None
         ]
         now = tx.clock.now()
         holds = hold_over_budget(tx, self.settings, wants)
+        rest = [want for want in wants if want.job_id not in holds]
+        refused = {**holds, **refuse_over_step_budget(tx, rest)}
         for slot in slots:
-            if (hold := holds.get(slot.job.id)) is not None:
-                slot.refused = Released(hold.reason, max(1, ms(hold.until - now)))
+            match refused.get(slot.job.id):
+                case Hold() as hold:
+                    slot.refused = Released(hold.reason, max(1, ms(hold.until - now)))
+                case StepBudgetExceeded() as exceeded:
+                    slot.refused = exceeded
 
     # -- the call
 

@@ -80,6 +80,30 @@ SELECT
     {now} AS now
 FROM {rows r: org_id uuid};
 
+-- sum_step_spent :many — crosses tenants: the cost of steps, and the maximum cost of their open items
+SELECT
+    r.org_id, r.workflow_id, r.step,
+    (SELECT coalesce(sum(coalesce(spent.cost_pico, spent.at_most_pico, 0)), 0)
+        FROM holdfast.budgeted_job AS allowed
+        JOIN holdfast.provider_call AS spent
+          ON spent.org_id = allowed.org_id AND spent.job_id = allowed.job_id
+        WHERE allowed.org_id = r.org_id AND allowed.workflow_id = r.workflow_id
+          AND allowed.step = r.step) AS spent_pico,
+    (SELECT coalesce(sum(item.reserve_pico), 0)
+        FROM holdfast.budgeted_job AS allowed
+        JOIN holdfast.batch_item AS item
+          ON item.org_id = allowed.org_id AND item.job_id = allowed.job_id
+        WHERE allowed.org_id = r.org_id AND allowed.workflow_id = r.workflow_id
+          AND allowed.step = r.step AND item.is_open = 1) AS open_pico
+FROM {rows r: org_id uuid, workflow_id uuid, step text};
+
+-- allow_jobs :affected — crosses tenants: these jobs may call a model within the budget of their step
+INSERT INTO holdfast.budgeted_job (org_id, workflow_id, step, job_id)
+SELECT r.org_id, r.workflow_id, r.step, r.job_id
+FROM {rows r: org_id uuid, workflow_id uuid, step text, job_id uuid}
+WHERE TRUE
+ON CONFLICT (org_id, workflow_id, step, job_id) DO NOTHING;
+
 -- open_circuit :maybe — crosses tenants: stop sending to an account; an open circuit is not changed
 -- Each pause is four times as long as the previous one. After :most refusals in a row there are no
 -- automatic probes.

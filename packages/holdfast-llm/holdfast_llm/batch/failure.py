@@ -11,6 +11,7 @@
   x AnswerNotTaken   the application could not process the answer
   x ResultMissing    a finished batch has no answer for it
   x ResultConflict   it has two different answers
+  x StepBudgetExceeded  the call may cost more than is left of the budget of its workflow step
 """
 
 from __future__ import annotations
@@ -104,6 +105,16 @@ class ResultConflict(Permanent):
     pages_operator = True
 
 
+class StepBudgetExceeded(Permanent):
+    """The call may cost more than is left of the budget of its workflow step. Nothing was sent.
+
+    Fault: the budget, or the request. Remedy: raise the budget with `holdfast workflows budget`,
+    then `holdfast workflows replay`; or lower `max_output_tokens` or the input.
+    """
+
+    error_class = "STEP_BUDGET_EXCEEDED"
+
+
 ERROR_CLASSES = (
     BatchExpired,
     BatchCanceled,
@@ -114,6 +125,7 @@ ERROR_CLASSES = (
     AnswerNotTaken,
     ResultMissing,
     ResultConflict,
+    StepBudgetExceeded,
 )
 
 

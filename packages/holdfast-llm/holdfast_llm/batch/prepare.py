@@ -20,8 +20,9 @@ from holdfast.engine.quarantine import quarantine_job
 from holdfast.engine.settle import Settled, settle_in
 from holdfast.errors import ConfigError, ConfigInvalid, RuleBroken, SchemaInvalid, Signal
 from holdfast.store import Statements, Tx
-from holdfast_llm.batch.budget import Want, alert_of, hold_over_budget
+from holdfast_llm.batch.budget import Hold, Want, alert_of, hold_over_budget
 from holdfast_llm.batch.circuit import find_open_circuits
+from holdfast_llm.batch.failure import StepBudgetExceeded
 from holdfast_llm.batch.group import (
     LONGEST_ID,
     BatchKey,
@@ -45,6 +46,7 @@ from holdfast_llm.batch.price import Prices
 from holdfast_llm.batch.release import CIRCUIT_OPEN, OVERFLOW, BatchReleaser
 from holdfast_llm.batch.rendered_request import RequestRenderer
 from holdfast_llm.batch.resources import BatchResources
+from holdfast_llm.batch.step_budget import refuse_over_step_budget
 from holdfast_llm.batch.work import Item
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.reply import Failure, FailureKind
@@ -339,15 +341,28 @@ class _PageWriter:
     def _within_budget(
         self, tx: Tx, wanted: list[Wanted], ended: list[Ended]
     ) -> tuple[list[Wanted], Counter[tuple[str, str, str]]]:
-        wants = [Want(one.job.id, one.job.org_id, one.reserve_pico) for one in wanted]
+        wants = [
+            Want(one.job.id, one.job.org_id, one.reserve_pico, one.job.replay_of) for one in wanted
+        ]
         holds = hold_over_budget(tx, self.resources.settings, wants)
+        rest = [want for want in wants if want.job_id not in holds]
+        refused = refuse_over_step_budget(tx, rest)
         now = self.resources.store.clock.now()
         held: Counter[tuple[str, str, str]] = Counter()
         for one in wanted:
             if (hold := holds.get(one.job.id)) is not None:
                 ended.append((one.job, Released(hold.reason, max(ms(hold.until - now), 1000))))
                 held[one.key.account, one.key.model, hold.reason] += 1
-        return [one for one in wanted if one.job.id not in holds], held
+            elif (no := refused.get(one.job.id)) is not None:
+                ended.append((one.job, self._outcome_of(no, one.job)))
+        return [one for one in wanted if one.job.id not in (holds | refused)], held
+
+    def _outcome_of(self, refused: Hold | StepBudgetExceeded, job: Claimed) -> Outcome:
+        if isinstance(refused, Hold):
+            now = self.resources.store.clock.now()
+            return Released(refused.reason, max(ms(refused.until - now), 1000))
+        stage = self.resources.registry.get(job.job_type).stages[0]
+        return outcome_of_error(refused, job, stage, self.resources.rng)
 
     def _sum_reserves(self, tx: Tx, wanted: Sequence[Wanted]) -> dict[tuple[str, str], int]:
         """The used tokens of the accounts, locked until the end of the transaction."""

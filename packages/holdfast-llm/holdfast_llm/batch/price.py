@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
 from typing import Any
 
+from holdfast.workflows.budget import PICO as PICO
+from holdfast.workflows.budget import to_pico as to_pico
+from holdfast.workflows.budget import to_usd as to_usd
 from holdfast_llm.batch.list_price import list_prices
 from holdfast_llm.provider.reply import Usage
 from holdfast_llm.provider.request import Request
 from holdfast_llm.provider.route import ExecutionMode, Route
 from holdfast_llm.settings import PriceSettings
-
-PICO = 10**12
-"""Units per dollar."""
 
 _MILLION = 10**6
 _ANY_LENGTH = 10**18
@@ -162,14 +161,3 @@ def _fits(pattern: str, model: str) -> bool:
     if pattern.endswith("*"):
         return model.startswith(pattern[:-1])
     return pattern == model
-
-
-def to_pico(usd: Decimal) -> int:
-    """Convert dollars to whole trillionths."""
-    return int(usd * PICO)
-
-
-def to_usd(pico: int) -> str:
-    """Convert trillionths to dollars, with all digits and at least two decimals."""
-    whole, rest = divmod(pico, PICO)
-    return f"{whole}.{f'{rest:012d}'.rstrip('0'):0<2}"

@@ -20,7 +20,7 @@ from holdfast.operate.explanation import (
 )
 from holdfast.operate.waiting import why_paused
 from holdfast.store import Row, Statements, Tx
-from holdfast_llm.batch import budget
+from holdfast_llm.batch import budget, step_budget
 from holdfast_llm.batch.budget import limit_of
 from holdfast_llm.batch.price import Prices, to_usd
 from holdfast_llm.batch.release import NO_ACCOUNT
@@ -70,7 +70,8 @@ def reasons_of(s: Batched) -> ExtensionReasons:
     match s.state:
         case State.QUEUED:
             is_batched = s.job["limit_key"] == BATCH_KEY
-            kept = (why_paused(s) or why_kept_back(s)) if is_batched else None
+            # A direct call is kept back by its budget only; it is released with the reason.
+            kept = (why_paused(s) or why_kept_back(s)) if is_batched else _never_in_budget(s)
             before = kept or why_without_account(s, s.at("not_before_at"))
             return ExtensionReasons(before, why_unsubmitted(s) if is_batched else None)
         case State.PROCESSING if s.place is not None:
@@ -135,15 +136,15 @@ def why_without_account(s: Batched, due_at: datetime | None) -> Explanation | No
 
 
 def _never_in_budget(s: Batched) -> Explanation | None:
-    """Whether it was last released because it exceeds a whole day's budget."""
+    """Whether it was last released because of a budget that does not reset, or without a price."""
     limit = limit_of(s.settings, str(s.job["org_id"]))
     why, detail = s.last("job.enqueued", "job.retried", "job.snoozed", "job.released")
-    if why is None or limit is None:
+    if why is None:
         return None
     route = decode(s.job["routing_decision"] or "{}")
     model = f"{route.get('model')} at {route.get('provider')}"
     match detail.get("reason"):
-        case budget.EXCEEDS_BUDGET:
+        case budget.EXCEEDS_BUDGET if limit is not None:
             return s.explain(
                 Reason.EXCEEDS_BUDGET,
                 f"Its maximum cost exceeds the tenant's daily budget of {to_usd(limit)} USD.",
@@ -156,11 +157,18 @@ def _never_in_budget(s: Batched) -> Explanation | None:
         case budget.UNPRICED if not _has_price(s, route):
             return s.explain(
                 Reason.UNPRICED,
-                f"{model} has no price, so the tenant's budget cannot be enforced.",
+                f"{model} has no price, so the budget cannot be enforced.",
                 "Add the price of the model: [[prices]] in holdfast.toml. Waiting does not count"
                 " as an attempt.",
                 provider=route.get("provider"),
                 model=route.get("model"),
+            )
+        case step_budget.STEP_BUDGET:
+            return s.explain(
+                Reason.OVER_BUDGET,
+                "Open calls of its workflow step may use the rest of the budget of the step.",
+                "Nothing: it continues when they have ended and cost less. Or raise the budget:"
+                " holdfast workflows budget",
             )
     return None
 

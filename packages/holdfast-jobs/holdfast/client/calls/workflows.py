@@ -61,6 +61,7 @@ class WorkflowStepItem:
     jobs_left: int
     jobs_failed: int
     job_id: str
+    budget_usd: str | None
     released_at: datetime | None
     deadline_at: datetime | None
     ended_at: datetime | None
