@@ -79,6 +79,11 @@ def test_a_tenant_and_a_project_may_be_named(api: Client, operations: Client, hf
     assert hf.get(made.json()["id"], org_id="name:acme").record["project_id"] is not None
     assert (refused.status_code, refused.json()["code"]) == (403, "other_tenant")
     assert part_of_an_id.status_code == 422
+    assert "a name such as name:acme" in str(part_of_an_id.json())
+    for path in ("jobs", "workflows", "webhooks", "dead-letters"):
+        bare = operations.get(f"/v1/{path}?org_id=acme")
+        assert (bare.status_code, "a name such as name:acme" in bare.text) == (422, True), path
+        assert operations.get(f"/v1/{path}?org_id=name:acme").status_code == 200, path
 
 
 @pytest.mark.req("X-01", "X-09")

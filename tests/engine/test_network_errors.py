@@ -349,6 +349,28 @@ LOOK_ALIKES: list[tuple[Exception, str, bool]] = [
     (urllib.error.URLError(ConnectionResetError()), NETWORK, True),
     (made("shop.errors:ShopError", status_code=503, code=503), "DEFECT", False),
     (made("shop.errors:ShopError", response=Response(503)), "UPSTREAM_DOWN", True),
+    (made("pycurl:error", args=(7, "Failed to connect")), NETWORK, True),
+    (made("pycurl:error", args=(28, "Operation timed out")), NETWORK, True),
+    (made("pycurl:error", args=(22, "returned error: 503")), "UPSTREAM_DOWN", True),
+    (made("pycurl:error", args=(22, "returned error: 404")), "GONE", False),
+    (made("pycurl:error", args=(60, "SSL certificate problem")), "CONFIG_INVALID", False),
+    (made("pycurl:error", args=(3, "URL malformed")), "DEFECT", False),
+    (made("pycurl:error"), "DEFECT", False),
+    (made("curl_cffi.requests.exceptions:DNSError"), NETWORK, True),
+    (made("curl_cffi.requests.exceptions:InvalidURL"), "DEFECT", False),
+    (made("xmlrpc.client:ProtocolError", errcode=503), "UPSTREAM_DOWN", True),
+    (made("xmlrpc.client:ProtocolError", errcode=404), "GONE", False),
+    (made("pymongo.errors:AutoReconnect"), NETWORK, True),
+    (made("pymongo.errors:DuplicateKeyError"), "DEFECT", False),
+    (made("redis.exceptions:OutOfMemoryError"), "UPSTREAM_DOWN", True),
+    (
+        made(
+            "botocore.exceptions:ClientError",
+            response={"Error": {"Code": "KMS.ThrottlingException"}},
+        ),
+        "RATE_LIMITED",
+        True,
+    ),
 ]  # fmt: skip
 
 
@@ -405,6 +427,13 @@ def wrapped_by_context() -> None:
         raise ShopError(CANARY)  # noqa: B904
 
 
+def wrapped_group() -> None:
+    try:
+        raise ExceptionGroup("several", [ConnectionResetError(CANARY), TimeoutError()])
+    except ExceptionGroup as exc:
+        raise ShopError(CANARY) from exc
+
+
 def wrapped_by_argument() -> None:
     raise ShopError("failed", TimeoutError(CANARY))
 
@@ -415,7 +444,14 @@ def wrapped_by_attribute() -> None:
 
 @pytest.mark.req("R-02", "R-12")
 @pytest.mark.parametrize(
-    "call", [wrapped_by_cause, wrapped_by_context, wrapped_by_argument, wrapped_by_attribute]
+    "call",
+    [
+        wrapped_by_cause,
+        wrapped_by_context,
+        wrapped_group,
+        wrapped_by_argument,
+        wrapped_by_attribute,
+    ],
 )
 def test_the_network_error_inside_an_error_of_the_application_decides(
     call: Callable[[], None],
@@ -423,6 +459,22 @@ def test_the_network_error_inside_an_error_of_the_application_decides(
     _, is_retried = stored(error_of(call))
 
     assert is_retried
+
+
+def group_with_a_bug() -> None:
+    try:
+        raise ExceptionGroup("several", [ConnectionResetError(CANARY), ValueError(CANARY)])
+    except ExceptionGroup as exc:
+        raise ShopError(CANARY) from exc
+
+
+@pytest.mark.req("R-02")
+def test_a_group_waits_for_the_longest_delay_that_one_of_its_errors_asks_for() -> None:
+    status = made("httpx:HTTPStatusError", response=Response(429))
+
+    failure = classify(ExceptionGroup("several", [TimeoutError(), status]))
+
+    assert retry_after_of(failure) == timedelta(seconds=3)
 
 
 def bug_in_an_except_block() -> None:
@@ -440,7 +492,7 @@ def hidden_context() -> None:
 
 
 @pytest.mark.req("R-10")
-@pytest.mark.parametrize("call", [bug_in_an_except_block, hidden_context])
+@pytest.mark.parametrize("call", [bug_in_an_except_block, hidden_context, group_with_a_bug])
 def test_a_bug_after_a_network_error_is_a_defect(call: Callable[[], None]) -> None:
     assert stored(error_of(call)) == ("DEFECT", False)
 

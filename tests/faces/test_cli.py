@@ -104,6 +104,21 @@ def test_a_tenant_is_given_and_shown_by_its_name(run: Run, url: str) -> None:
     assert other.out == "No jobs match.\n"
 
 
+def test_a_name_without_its_prefix_finds_a_known_tenant_only(run: Run, url: str) -> None:
+    run("enqueue", "greet", "{}", "--org", "name:acme", db=url, app=APP)
+
+    known = run("jobs", "list", "--org", "acme", db=url)
+    unknown = run("jobs", "list", "--org", "umbrella", db=url)
+    part_of_an_id = run("jobs", "list", "--org", "cafe", db=url)
+    enqueued = run("enqueue", "greet", "{}", "--org", "acme", db=url, app=APP)
+
+    assert "1 job: 1 queued" in known.out, known.err
+    assert (unknown.code, part_of_an_id.code, enqueued.code) == (2, 3, 1)
+    assert "a name such as name:acme" in unknown.err
+    assert "A name begins with name:" in part_of_an_id.err
+    assert "a name such as name:acme" in enqueued.err
+
+
 # -- migrate
 
 

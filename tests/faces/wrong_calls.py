@@ -260,6 +260,8 @@ class World:
         limits = {"weight": (0, "2", True), "max_running": (0, "1"), "max_depth": (0, "1")}
         return [
             Call("Holdfast.job", declared, job, not_job),
+            Call("Holdfast.declared", hf.declared, {"job_type": "thing.do"},
+                 {"job_type": (*NOT_TEXT, "", "unknown")}),
             Call("Holdfast.pipeline", hf.pipeline, pipeline, not_job),
             Call("Pipeline.stage", staged, stage, {**not_job, "name": (*NOT_TEXT, "")}),
             Call("Holdfast.queue", hf.queue, queue,
@@ -673,6 +675,9 @@ class World:
             Call("OperatorWorkflows.cancel", workflows.cancel, {**one, **why}, no_one),
             Call("OperatorWorkflows.replay", workflows.replay,
                  {**one, "step": None, **why}, {**no_one, "step": (7, "", "lost", [])}),
+            Call("OperatorWorkflows.set_budget", workflows.set_budget,
+                 {**one, "step": "first", "usd": "2.50", **why},
+                 {**no_one, "step": (7, "", "lost", [], None), "usd": (None, "much", -1, [])}),
             Call("OperatorWorkflows.send_event", workflows.send_event,
                  {**one, **event}, {**no_one, "name": no_event["name"]}),
             Call("Holdfast.send_event", self.hf.send_event, sent,

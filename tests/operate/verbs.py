@@ -402,6 +402,10 @@ VERBS: dict[str, tuple[Make, Act]] = {
         lambda world: world.workflow(is_failed=True),
         lambda op, it: op.workflows.replay(it, reason=WHY),
     ),
+    "workflows.set_budget": (
+        World.workflow,
+        lambda op, it: op.workflows.set_budget(it, "step", "2.50", reason=WHY),
+    ),
     "workflows.send_event": (
         World.workflow,
         lambda op, it: op.workflows.send_event(it, "approved", reason=WHY),

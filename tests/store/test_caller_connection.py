@@ -20,7 +20,7 @@ from psycopg.rows import class_row, dict_row
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from holdfast import FakeClock, Holdfast
+from holdfast import FakeClock, Holdfast, Workflow
 from holdfast.errors import ConfigError
 from holdfast.store import Store
 from tests.story import ORG, look, make_holdfast, timeline
@@ -321,6 +321,40 @@ def test_an_awaiting_caller_commits_or_rolls_back_like_any_other(
 
         assert jobs(hf.store) == made
         assert events(hf.store) == ["job.enqueued"] * 3
+
+
+@pytest.mark.parametrize("opened", AWAITING, ids=lambda opened: opened.__name__)
+def test_a_workflow_is_part_of_the_transaction_of_an_awaiting_caller(
+    postgres_url: str, opened: Any
+) -> None:
+    with Holdfast(postgres_url) as hf:
+
+        @hf.job("order.pack")
+        def pack(order: int) -> int:
+            return order
+
+        def workflow(order: int) -> Workflow:
+            made = Workflow("order")
+            packed = made.add("pack", pack.step(order=order))
+            made.add("again", pack.step(order=packed.output))
+            return made
+
+        async def story() -> int:
+            with suppress(Rollback):
+                async with opened(postgres_url) as conn:
+                    await workflow(0).aenqueue(org_id=ORG, conn=conn)
+                    raise Rollback
+            async with opened(postgres_url) as conn:
+                handle = await workflow(7).aenqueue(org_id=ORG, conn=conn, key="seven")
+                same = await workflow(7).aenqueue(org_id=ORG, conn=conn, key="seven")
+                assert (handle.created, same.created, same.id) == (True, False, handle.id)
+                assert jobs(hf.store) == []
+            await asyncio.to_thread(hf.worker().run, until_idle=True)
+            found: int = await handle
+            return found
+
+        assert asyncio.run(story()) == 7
+        assert len(jobs(hf.store)) == 2
 
 
 def test_an_asynchronous_connection_is_refused_in_a_synchronous_call(postgres_url: str) -> None:

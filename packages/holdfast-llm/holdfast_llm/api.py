@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from typing import Annotated
-from uuid import UUID
 
 from fastapi import APIRouter, Query
 from pydantic import Field
 
 from holdfast.api.caller import CallerOf
-from holdfast.api.models import Action, Body, Model, Reason
+from holdfast.api.models import Action, Body, Model, NamedId, Reason
 from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.resource import Resource
 from holdfast.operate.page import NEWEST
@@ -171,13 +170,12 @@ def get_costs(
     by: Annotated[list[str] | None, Query(max_length=10)] = None,
     since: date | None = None,
     until: date | None = None,
-    org_id: UUID | None = None,
+    org_id: NamedId | None = None,
 ) -> CostSummary:
     """Report the cost of model calls. A key of a tenant sees its own."""
-    tenant = None if org_id is None else str(org_id)
-    wanted = CostFilter(since=since, until=until, org_id=tenant)
+    wanted = CostFilter(since=since, until=until, org_id=org_id)
     if by is not None:
-        wanted = CostFilter(tuple(by), since, until, tenant)
+        wanted = CostFilter(tuple(by), since, until, org_id)
     return CostSummary.model_validate(caller.operator.costs.report(wanted))
 
 

@@ -32,8 +32,9 @@ NamedId = Annotated[
     str,
     Field(
         max_length=68,
-        pattern=f"^({_UUID}|name:[A-Za-z0-9][A-Za-z0-9._-]{{0,62}})$",
         description="A UUID, or a name such as name:acme.",
+        # Only documented: the validator below has a clearer error.
+        json_schema_extra={"pattern": f"^({_UUID}|name:[A-Za-z0-9][A-Za-z0-9._-]{{0,62}})$"},
     ),
     AfterValidator(read_named_id),
 ]

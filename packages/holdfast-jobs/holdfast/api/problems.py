@@ -35,6 +35,7 @@ from holdfast.errors import (
     StoreError,
     UnknownKind,
 )
+from holdfast.ids import MalformedId
 from holdfast.operate.access import AccessDenied, ReadTimeout, TooManyRequests
 from holdfast.operate.idempotent_requests import RequestInProgress
 from holdfast.redact import visible
@@ -281,7 +282,9 @@ def _says(found: Mapping[str, Any]) -> str:
         case kind if kind.startswith("string_pattern"):
             return "has a wrong form"
         case "value_error":
-            return "has a wrong value"
+            # The text of a malformed id is of this code; that of others may quote the request.
+            error = context.get("error")
+            return str(error) if isinstance(error, MalformedId) else "has a wrong value"
         case _:
             text = str(found["msg"])
             return text[:1].lower() + text[1:]

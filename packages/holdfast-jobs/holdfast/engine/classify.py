@@ -18,7 +18,7 @@ from uuid import UUID
 from holdfast.document import stable_hash
 from holdfast.engine.error_rules import BUILT_IN, ErrorRules, apply_rules
 from holdfast.engine.job import ONLY_STAGE, Fault
-from holdfast.engine.network_errors import failure_of_network
+from holdfast.engine.network_errors import failure_of_network, network_links
 from holdfast.engine.network_errors import failure_of_status as failure_of_status
 from holdfast.errors import (
     ConfigError,
@@ -87,8 +87,9 @@ def _classify(exc: BaseException) -> Failure:
     return (
         _of_database(exc)
         or _of_rights(exc)
-        or _of_group(exc)
+        or (_of_group(exc) if isinstance(exc, BaseExceptionGroup) else None)
         or failure_of_network(exc)
+        or _of_group(exc)
         or Defect(exception=type(exc).__name__)
     )
 
@@ -141,11 +142,17 @@ def lacks_connection(exc: BaseException) -> bool:
 
 
 def _of_group(exc: BaseException) -> Failure | None:
-    """The failure of an exception group, if every exception in it may be retried."""
-    if not isinstance(exc, BaseExceptionGroup):
+    """The failure of an exception group, if every exception in it may be retried.
+
+    The longest delay that one of them asks for applies. The group may be the cause of *exc*.
+    """
+    group = next((one for one in network_links(exc) if isinstance(one, ExceptionGroup)), None)
+    if group is None or not isinstance(exc, Exception):
         return None
-    failures = [_classify(one) for one in exc.exceptions]
-    return failures[0] if all(failure.retryable for failure in failures) else None
+    failures = [_classify(one) for one in group.exceptions]
+    if not all(failure.retryable for failure in failures):
+        return None
+    return max(failures, key=lambda one: retry_after_of(one) or timedelta(0))
 
 
 def failure_of(exc: BaseException, rules: ErrorRules = BUILT_IN) -> Failure:

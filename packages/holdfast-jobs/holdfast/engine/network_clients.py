@@ -29,6 +29,7 @@ HTTP_CLIENTS = MODEL_SDKS | {
     "requests",
     "urllib",
     "urllib3",
+    "xmlrpc",
 }
 
 
@@ -45,12 +46,14 @@ _NETWORK = (
     *_named("botocore", "EndpointConnectionError HTTPClientError IncompleteReadError"),
     *_named("botocore", "ReadTimeoutError ResponseStreamingError SSLError"),
     *_named("google", "TransportError"),
+    *_named("curl_cffi", "ConnectionError DNSError IncompleteRead ProxyError SSLError Timeout"),
     *_named("grpc", "FutureTimeoutError"),
     *_named("http", "BadStatusLine IncompleteRead"),
     *(name for package in ("httpcore", "httpcore2") for name in _named(package, _HTTPX)),
     *(name for package in ("httpx", "httpx2") for name in _named(package, _HTTPX)),
     *_named("mistralai", "NoResponseError"),
     *_named("openai", "APIConnectionError"),
+    *_named("pymongo", "AutoReconnect ExecutionTimeout WaitQueueTimeoutError"),
     *_named("redis", "ConnectionError InvalidResponse TimeoutError"),
     *_named("requests", "ChunkedEncodingError ConnectionError Timeout"),
     *_named("smtplib", "SMTPConnectError SMTPServerDisconnected"),
@@ -67,7 +70,8 @@ CLASSES: Mapping[str, type[Failure]] = {
     **dict.fromkeys(
         _named(
             "redis",
-            "BusyLoadingError ClusterDownError MasterDownError ReadOnlyError TryAgainError",
+            "BusyLoadingError ClusterDownError MasterDownError OutOfMemoryError ReadOnlyError"
+            " TryAgainError",
         ),
         UpstreamDown,
     ),
@@ -84,6 +88,7 @@ BAD_CERTIFICATES = frozenset(
     {
         "aiohttp.ClientConnectorCertificateError",
         "aiohttp.ServerFingerprintMismatch",
+        "curl_cffi.CertificateVerifyError",
         "ssl.SSLCertVerificationError",
     }
 )
@@ -109,7 +114,9 @@ AWS_CODES: Mapping[str, type[Failure]] = {
         RateLimited,
     ),
     **dict.fromkeys(("RequestTimeout", "RequestTimeoutException"), NetworkTimeout),
-    "TransactionInProgressException": WriteConflict,
+    **dict.fromkeys(
+        ("TransactionConflictException", "TransactionInProgressException"), WriteConflict
+    ),
     **dict.fromkeys(("InternalError", "InternalFailure", "InternalServerError"), UpstreamError),
     **dict.fromkeys(("ServiceUnavailable", "ServiceUnavailableException"), UpstreamDown),
     **dict.fromkeys(
@@ -124,6 +131,12 @@ AWS_CODES: Mapping[str, type[Failure]] = {
         AuthDenied,
     ),
 }
+
+# Error numbers of libcurl: no proxy, host or connection, HTTP/2 framing, a cut transfer, a timeout,
+# the TLS handshake, an empty reply, failed sends and receives, stream errors.
+CURL_NETWORK = frozenset({5, 6, 7, 16, 18, 28, 35, 52, 55, 56, 92, 95})
+# The certificate was rejected, or the file with the authorities cannot be read.
+CURL_CERTIFICATE = frozenset({60, 77, 83, 90, 91})
 
 GRPC_CODES: Mapping[str, type[Failure]] = {
     **dict.fromkeys(("CANCELLED", "DEADLINE_EXCEEDED"), NetworkTimeout),

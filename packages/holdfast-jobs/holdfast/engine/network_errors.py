@@ -148,6 +148,8 @@ def _of_link(link: BaseException) -> Failure | None:
         return _of_grpc(link)
     if "smtplib" in packages:
         return _of_mail(link)
+    if "pycurl" in packages:
+        return _of_curl(link)
     if packages & clients.MODEL_SDKS and (found := _of_model(link)) is not None:
         return found
     if _is_unreadable(link):
@@ -221,7 +223,8 @@ def _of_aws(link: BaseException) -> Failure | None:
     response = _get(link, "response")
     code = _get(_get(response, "Error"), "Code")
     status = _http_status(_get(_get(response, "ResponseMetadata"), "HTTPStatusCode"))
-    known = clients.AWS_CODES.get(code) if isinstance(code, str) else None
+    # Some services put their name before the code.
+    known = clients.AWS_CODES.get(code.rpartition(".")[2]) if isinstance(code, str) else None
     if known is not None:
         return _make(known, link, status, code)
     return None if status is None else _make(failure_of_status(status), link, status)
@@ -236,6 +239,20 @@ def _of_grpc(link: BaseException) -> Failure | None:
     if known is not None:
         return _make(known, link, code=name)
     return _of_class(link)
+
+
+def _of_curl(link: BaseException) -> Failure | None:
+    """The failure for a number of libcurl, the first argument of its errors."""
+    number, text = (*link.args[:2], None, None)[:2]
+    if number in clients.CURL_CERTIFICATE:
+        return _make(ConfigInvalid, link, code=number)
+    if number in clients.CURL_NETWORK:
+        return _make(NetworkTimeout, link, code=number)
+    # FAILONERROR: the status is in the text only, of which nothing else is kept.
+    found = (
+        re.search(r"returned error: ([45]\d{2})\b", text[:200]) if number == 22 and text else None
+    )
+    return None if found is None else _make(failure_of_status(int(found[1])), link, int(found[1]))
 
 
 def _of_mail(link: BaseException) -> Failure | None:
@@ -273,7 +290,7 @@ def _status_of(link: BaseException, *, is_client: bool) -> int | None:
     response = _response_of(link)
     found = [_get(response, name) for name in ("status_code", "status")]
     if is_client:
-        found += [_get(link, name) for name in ("status_code", "status", "code")]
+        found += [_get(link, name) for name in ("status_code", "status", "code", "errcode")]
     return next((status for one in found if (status := _http_status(one)) is not None), None)
 
 

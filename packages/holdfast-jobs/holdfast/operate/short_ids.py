@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from holdfast.errors import NotFound
+from holdfast.ids import read_uuid
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.refusal import InvalidAction
 from holdfast.store import Statement, Statements
@@ -51,8 +52,14 @@ class UnknownPrefix(NotFound):
 def resolve_id(context: OperatorContext, space: IdSpace, text: str) -> str:
     """Return the only id that begins with *text*. Raises UnknownPrefix or InvalidAction."""
     prefix = text.lower()
+    named = _named_tenant(context, text) if space is TENANTS else None
+    if named is not None:
+        return named
+    hint = ", or a name such as name:acme" if space is TENANTS else ""
     if not _is_prefix(prefix):
-        raise InvalidAction({"id": f"must be an id, or a prefix of at least {SHORTEST} characters"})
+        raise InvalidAction(
+            {"id": f"must be an id, or a prefix of at least {SHORTEST} characters{hint}"}
+        )
     if len(prefix) == len(_WHOLE):
         return prefix
     # Candidates may belong to any tenant.
@@ -65,12 +72,22 @@ def resolve_id(context: OperatorContext, space: IdSpace, text: str) -> str:
     )
     found = [str(row["id"]) for row in rows]
     if not found:
-        raise UnknownPrefix(f"No {space.what} has an id that starts with {prefix}.")
+        says = f"No {space.what} has an id that starts with {prefix}."
+        raise UnknownPrefix(f"{says} A name begins with name:" if hint else says)
     if len(found) > 1:
         listed = ", ".join(found[:CANDIDATES])
         more = " and more" if len(found) > CANDIDATES else ""
         raise InvalidAction({"id": f"{prefix} is ambiguous: {listed}{more}"})
     return found[0]
+
+
+def _named_tenant(context: OperatorContext, text: str) -> str | None:
+    """The tenant that is known by the name *text*: listings show names without ``name:``."""
+    try:
+        found = read_uuid(f"name:{text}")
+    except ValueError:
+        return None
+    return found if found in names_of(context, [found]) else None
 
 
 def _is_prefix(text: str) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from pydantic import Field
 
 from holdfast.api.caller import CallerOf
-from holdfast.api.models import Action, Body, Done, Model, Reason
+from holdfast.api.models import Action, Body, Done, Model, NamedId, Reason
 from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.resource import Resource
 from holdfast.webhooks.operator import OLDEST, WebhookSecret
@@ -46,7 +45,7 @@ class NewWebhook(Body):
         max_length=50,
         description="Names such as job.succeeded, or beginnings such as job.*; none means all.",
     )
-    org_id: UUID | None = Field(
+    org_id: NamedId | None = Field(
         default=None,
         description="The tenant; only a key of operations names one. Without it: all tenants.",
     )
@@ -55,21 +54,19 @@ class NewWebhook(Body):
 
 @router.read("", operation_id="list_webhooks")
 def list_webhooks(
-    caller: CallerOf, org_id: UUID | None = None, limit: Limit = 50, cursor: Cursor = None
+    caller: CallerOf, org_id: NamedId | None = None, limit: Limit = 50, cursor: Cursor = None
 ) -> Listing[Webhook]:
     """List endpoints, oldest first, without their secrets."""
-    tenant = None if org_id is None else str(org_id)
-    pages = caller.pages("webhooks", org_id=tenant)
+    pages = caller.pages("webhooks", org_id=org_id)
     after = pages.start(cursor, OLDEST)
-    found = _noun(caller).list(org_id=tenant, limit=limit, after=after)
+    found = _noun(caller).list(org_id=org_id, limit=limit, after=after)
     return Listing[Webhook].model_validate(pages.page(found, Webhook.model_validate))
 
 
 @router.write("", operation_id="add_webhook", status_code=201, shown_once=("secret",))
 def add_webhook(new: NewWebhook, caller: CallerOf) -> NewSecret:
     """Register an endpoint, and return its secret, which is not shown again."""
-    tenant = None if new.org_id is None else str(new.org_id)
-    made = _noun(caller).add(new.url, events=new.events, org_id=tenant, reason=new.reason)
+    made = _noun(caller).add(new.url, events=new.events, org_id=new.org_id, reason=new.reason)
     return _with_secret(made)
 
 

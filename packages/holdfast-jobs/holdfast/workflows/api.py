@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from pydantic import Field
 
 from holdfast.api.caller import CallerOf
-from holdfast.api.models import Action, Body, Model, Reason
+from holdfast.api.models import Action, Body, Model, NamedId, Reason
 from holdfast.api.paging import Cursor, Limit, Listing
 from holdfast.api.resource import Resource
 from holdfast.operate.page import NEWEST
@@ -96,16 +95,15 @@ class EventSent(Model):
 @router.read("", operation_id="list_workflows")
 def list_workflows(
     caller: CallerOf,
-    org_id: UUID | None = None,
+    org_id: NamedId | None = None,
     state: WorkflowState | None = None,
     name: str | None = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Listing[WorkflowItem]:
     """List workflows, newest first."""
-    tenant = None if org_id is None else str(org_id)
-    pages = caller.pages("workflows", org_id=tenant, state=state, name=name)
-    wanted = WorkflowFilter(org_id=tenant, state=state, name=name)
+    pages = caller.pages("workflows", org_id=org_id, state=state, name=name)
+    wanted = WorkflowFilter(org_id=org_id, state=state, name=name)
     found = _noun(caller).list(wanted, limit=limit, before=pages.start(cursor, NEWEST))
     return Listing[WorkflowItem].model_validate(pages.page(found, WorkflowItem.model_validate))
 

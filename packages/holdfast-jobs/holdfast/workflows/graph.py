@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -139,9 +138,26 @@ class Workflow:
             correlation_id=correlation_id,
         )
 
-    async def aenqueue(self, **options: Any) -> EnqueuedWorkflow:
-        """The asynchronous form of :meth:`enqueue`, for connections that need not be awaited."""
-        return await asyncio.to_thread(lambda: self.enqueue(**options))
+    async def aenqueue(
+        self,
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        key: str | None = None,
+        project_id: str | None = None,
+        actor: Actor | str = SYSTEM,
+        correlation_id: str | None = None,
+    ) -> EnqueuedWorkflow:
+        """The asynchronous form of :meth:`enqueue`. *conn* may be a connection that is awaited."""
+        return await self._app.extensions.get("workflows").aenqueue(  # type: ignore[no-any-return,attr-defined]
+            self,
+            org_id=org_id,
+            conn=conn,
+            key=key,
+            project_id=project_id,
+            actor=actor,
+            correlation_id=correlation_id,
+        )
 
     @property
     def _app(self) -> Holdfast:

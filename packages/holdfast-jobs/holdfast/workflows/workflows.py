@@ -20,7 +20,7 @@ from holdfast.errors import ConfigError, InvalidJob
 from holdfast.ids import uuid_argument
 from holdfast.secret import may_hold_secret
 from holdfast.store import Row, Tx
-from holdfast.store.caller_connection import is_awaiting, run, run_borrowed
+from holdfast.store.caller_connection import arun_borrowed, is_awaiting, run, run_borrowed
 from holdfast.tenant import tenant_of
 from holdfast.workflows import wait
 from holdfast.workflows.cancel import cancel_workflow
@@ -78,29 +78,79 @@ class Workflows(WorkflowsExtension):
         correlation_id: str | None = None,
     ) -> EnqueuedWorkflow:
         """Store a workflow and enqueue its first steps, like ``workflow.enqueue()``."""
-        app, errors = self._app, dict[str, str]()
-        key = None if key is None else validation.text("key", key, errors)
-        if errors:
-            raise InvalidJob(errors)
-        rows = make_rows(
-            app,
-            workflow,
-            org_id=tenant_of(app.settings, org_id),
-            key=key,
-            project_id=project_id,
-            actor=read_actor(actor),
-            correlation_id=correlation_id,
-        )
+        app = self._app
+        rows = self._rows(workflow, org_id, key, project_id, actor, correlation_id)
         if conn is None:
             app.sync()
             stored = app.store.write(lambda tx: run(tx, self._steps(rows, is_borrowed=False)))
         else:
             if is_awaiting(conn):
-                raise ConfigError("This connection must be awaited; a workflow takes others only.")
+                raise ConfigError(
+                    "This connection must be awaited: await workflow.aenqueue(conn=connection)."
+                )
             app.sync(borrowed=True)
             stored = run_borrowed(conn, app.clock, self._borrowed(conn, rows), rows.first.queues)
+        return self._handle(workflow, rows, stored, is_committed=conn is None)
+
+    async def aenqueue(
+        self,
+        workflow: Workflow,
+        *,
+        org_id: str | None = None,
+        conn: Any = None,
+        key: str | None = None,
+        project_id: str | None = None,
+        actor: Actor | str = SYSTEM,
+        correlation_id: str | None = None,
+    ) -> EnqueuedWorkflow:
+        """The asynchronous form of :meth:`enqueue`."""
+        given = (org_id, key, project_id, actor, correlation_id)
+        if conn is None or not is_awaiting(conn):
+            return await asyncio.to_thread(
+                self.enqueue,
+                workflow,
+                org_id=org_id,
+                conn=conn,
+                key=key,
+                project_id=project_id,
+                actor=actor,
+                correlation_id=correlation_id,
+            )
+        rows = await asyncio.to_thread(self._rows, workflow, *given)
+        await asyncio.to_thread(self._app.sync, borrowed=True)
+        steps = self._borrowed(conn, rows)
+        stored = await arun_borrowed(conn, self._app.clock, steps, rows.first.queues)
+        return self._handle(workflow, rows, stored, is_committed=False)
+
+    def _rows(
+        self,
+        workflow: Workflow,
+        org_id: str | None,
+        key: str | None,
+        project_id: str | None,
+        actor: Actor | str,
+        correlation_id: str | None,
+    ) -> WorkflowRows:
+        errors = dict[str, str]()
+        key = None if key is None else validation.text("key", key, errors)
+        if errors:
+            raise InvalidJob(errors)
+        return make_rows(
+            self._app,
+            workflow,
+            org_id=tenant_of(self._app.settings, org_id),
+            key=key,
+            project_id=project_id,
+            actor=read_actor(actor),
+            correlation_id=correlation_id,
+        )
+
+    def _handle(
+        self, workflow: Workflow, rows: WorkflowRows, stored: Stored, *, is_committed: bool
+    ) -> EnqueuedWorkflow:
+        """Announce the first jobs of a stored workflow, and return its handle."""
         if stored.enqueued:
-            app.announce([rows.first], stored.enqueued, is_committed=conn is None)
+            self._app.announce([rows.first], stored.enqueued, is_committed=is_committed)
         job_ids: dict[str, list[str]] = {}
         for item in rows.items if stored.created else ():
             job_ids.setdefault(item["step"], []).append(item["job_id"])
