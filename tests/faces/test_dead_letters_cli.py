@@ -131,6 +131,7 @@ def test_every_answer_can_be_had_as_json(
     shell.json("replay", job.id, "--reason", "x")
     review.faults.clear()
     work(hf, clock)
+    assert shell.json("confirm", job.id)["verified_at"] is not None
     assert shell.json("verify", job.id)["verified_at"] is not None
     assert shell.json("note", job.id, "words")["body"] == "words"
     assert shell.json("resolve", job.id, "--notes", "x")["state"] == "resolved"
@@ -148,6 +149,9 @@ def test_a_bulk_shows_first_and_acts_then(hf: Holdfast, shell: Shell) -> None:
     assert "3 fit, 3 ready, 3 would be done" in shown
     assert all(job.id in shown for job in jobs)
     assert len(shell.json("list")["dead_letters"]) == 3
+    without_reason = shell("recover", "--type", "mail.send", "--kind", "data", "--dry-run")
+    assert (without_reason.code, "3 fit" in without_reason.out) == (0, True), without_reason.err
+    assert "--reason" in shell("recover", "--type", "mail.send", code=2).err
     assert shell.json(*asked)["done"] == 3
     assert "No dead letter fits" in shell(*asked, code=3).err
 

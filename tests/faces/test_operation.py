@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import json
 import socket
 import threading
@@ -15,6 +16,7 @@ from typing import Any
 
 import click
 import fastjsonschema
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -192,7 +194,7 @@ def check_command(words: list[str]) -> dict[str, Any]:
 NAMED = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
 # The newest version of the schemas, and an older one.
 KUBERNETES = ("1.33", "1.37")
-# No package has the schema of KEDA's own kinds; these are the fields that its documentation lists.
+# No Python package has the schema of KEDA's own kinds; these are the fields that its documentation lists.
 SCALED_OBJECT = fastjsonschema.compile(
     {
         "type": "object",
@@ -284,6 +286,19 @@ def test_the_keda_manifest_scales_the_workers_by_a_metric_that_exists() -> None:
     metadata = by_http["spec"]["triggers"][0]["metadata"]
     assert metadata["url"].endswith(":8080/waits")
     assert metadata["valueLocation"] == "oldest_wait_seconds"
+
+
+def test_the_compose_file_fits_the_schema_of_the_specification() -> None:
+    # check-jsonschema ships the schema of compose-spec.
+    vendored = importlib.resources.files("check_jsonschema.builtin_schemas.vendor")
+    schema = json.loads((vendored / "compose-spec.json").read_text())
+    (compose,) = documents("compose/compose.yaml")
+
+    jsonschema.validate(compose, schema)
+
+    compose["services"]["worker"]["comand"] = []
+    with pytest.raises(jsonschema.ValidationError, match="comand"):
+        jsonschema.validate(compose, schema)
 
 
 def test_the_compose_file_fits_the_commands() -> None:

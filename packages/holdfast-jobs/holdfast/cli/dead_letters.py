@@ -76,7 +76,14 @@ REPLAY_COLUMNS = (
 _BULK_OPTIONS = ("reason", "is_dry_run", "everything", "confirm", "limit")
 
 
-@click.group("dead-letters")
+class DeadLetterGroup(click.Group):
+    """The commands of dead letters. ``confirm`` is another name of ``verify``."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, "verify" if cmd_name == "confirm" else cmd_name)
+
+
+@click.group("dead-letters", cls=DeadLetterGroup)
 def dead_letters() -> None:
     """Inspect and recover failed jobs."""
 

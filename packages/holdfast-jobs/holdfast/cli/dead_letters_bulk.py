@@ -92,6 +92,8 @@ def bulk_options(command: F) -> F:
             "--dry-run",
             "is_dry_run",
             is_flag=True,
+            # --reason depends on it.
+            is_eager=True,
             help="Print what would be done, and change nothing.",
         ),
     ):
@@ -100,8 +102,16 @@ def bulk_options(command: F) -> F:
 
 
 def reason_option(*, required: bool) -> Callable[[F], F]:
-    """The option for the reason of a step or a bulk."""
-    return click.option("--reason", required=required, help="Reason recorded in the audit.")
+    """The option for the reason of a step or a bulk; a dry run, which records none, needs none."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        if value is None and ctx.params.get("is_dry_run"):
+            return "dry run"
+        if value is None and required:
+            raise click.MissingParameter(ctx=ctx, param=param)
+        return value
+
+    return click.option("--reason", callback=read, help="Reason recorded in the audit.")
 
 
 def step(*options: Callable[[Any], Any], kind: bool = True) -> Callable[[F], F]:
