@@ -194,7 +194,7 @@ def check_command(words: list[str]) -> dict[str, Any]:
 NAMED = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
 # The newest version of the schemas, and an older one.
 KUBERNETES = ("1.33", "1.37")
-# No Python package has the schema of KEDA's own kinds; these are the fields that its documentation lists.
+# No Python package has the schema of KEDA's own kinds; these are the documented fields.
 SCALED_OBJECT = fastjsonschema.compile(
     {
         "type": "object",
