@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -99,6 +101,27 @@ def test_it_serves_logs_in_once_by_its_link_and_stops_with_an_open_stream(hf: Ho
     assert second.status_code == 403
     assert (who["actor"], who["role"]) == ("user:dev", "admin")
     assert "server" not in headers
+
+
+def test_it_is_announced_when_an_interrupt_ends_it_even_if_the_shell_ignores_interrupts(
+    migrated_sqlite_url: str,
+) -> None:
+    # A shell starts a command in the background with the signal ignored.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN);"
+        " from holdfast.cli import main; sys.exit(main())"
+    )
+    command = [sys.executable, "-c", code, "--db", migrated_sqlite_url, "serve", "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline().startswith("Holdfast serves http://127.0.0.1:")
+        server.send_signal(signal.SIGINT)
+
+        server.communicate(timeout=60)
+    finally:
+        server.kill()
+        server.wait()
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,7 @@ def test_a_notification_is_read_although_the_clock_goes_back(
 COMPARED = {
     "dead_letter_times_in_order": "the tests above",
     "in_app_notification_read_later": "the tests above",
+    "api_request_ends": "both are counted from one reading of the clock",
     "console_session_ends": "both are counted from one reading of the clock",
     "artifact_expires_later": "both are counted from one reading of the clock",
     "provider_account_opened": "both are counted from one reading of the clock",

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -108,3 +109,24 @@ def test_a_lock_that_is_closed_while_it_is_waited_for_lets_go(
     fcntl.flock(other, fcntl.LOCK_UN)
 
     wait_until(lambda: is_free(path))
+
+
+@pytest.mark.timeout(60)
+def test_a_lock_that_is_granted_while_it_is_closed_uses_no_closed_file(
+    lock: WriteLock, other: int, path: str
+) -> None:
+    fcntl.flock(other, fcntl.LOCK_EX)
+    assert not lock.acquire(0.05)
+    close, granted = os.close, threading.Event()
+
+    def close_while_granted(fd: int) -> None:
+        close(fd)
+        fcntl.flock(other, fcntl.LOCK_UN)
+        # The helper thread has the lock now, and time to use its descriptor.
+        granted.wait(0.2)
+
+    with mock.patch.object(os, "close", close_while_granted):
+        lock.close()
+
+    # An error in the helper thread fails the test.
+    wait_until(lambda: not lock._is_waiting and is_free(path))

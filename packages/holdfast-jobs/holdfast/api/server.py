@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from ipaddress import ip_address
 
 from holdfast.api.application import create_app
@@ -73,8 +74,12 @@ class Server:
         link = f"{self.url}/dev-login?token={self.dev_login.token}"
         return [f"Open the console (single use): {link}", f"API reference: {self.url}/v1/docs"]
 
-    def run(self) -> None:
-        """Serve until SIGINT or SIGTERM. Open requests have a few seconds to finish."""
+    def run(self, on_started: Callable[[], object] | None = None) -> None:
+        """Serve until SIGINT or SIGTERM. Open requests have a few seconds to finish.
+
+        *on_started* is called when requests are answered and both signals end the server.
+        """
+        self._server.on_started = on_started
         # Bulk actions of an earlier process continue.
         self.app.state.bulk_runner.wake()
         try:
@@ -94,6 +99,12 @@ class StreamingServer(uvicorn.Server):
     def __init__(self, hf: Holdfast, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._hf = hf
+        self.on_started: Callable[[], object] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.on_started is not None:
+            self.on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Say farewell to the clients of event streams, then stop."""

@@ -29,6 +29,4 @@ def serve(ctx: click.Context, host: str | None, port: int | None, dev: bool) -> 
     with app_of(ctx, required=False, creates=True) as hf:
         given: dict[str, Any] = {"host": host, "port": port}
         server = Server(hf, is_dev=dev, **{k: v for k, v in given.items() if v is not None})
-        for line in server.greeting:
-            click.echo(line)
-        server.run()
+        server.run(on_started=lambda: click.echo("\n".join(server.greeting)))

@@ -76,6 +76,9 @@ class WriteLock:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        # The helper thread must not use the descriptor after this: its number may be that of
+        # another file.
+        with self._state:
+            if self._fd is not None:
+                os.close(self._fd)
+                self._fd = None
