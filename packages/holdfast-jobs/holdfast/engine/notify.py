@@ -13,7 +13,7 @@ from holdfast.engine.job import current
 from holdfast.engine.request import Options
 from holdfast.errors import InvalidJob, RuleBroken
 from holdfast.event import Events, NotificationDropped
-from holdfast.store.savepoint import asavepoint, is_trouble, savepoint
+from holdfast.store.savepoint import asavepoint, is_store_failure, savepoint
 
 _log = logging.getLogger("holdfast.notify")
 
@@ -62,7 +62,7 @@ def _check(handler: Handler) -> None:
 
 
 def _drop(exc: Exception, handler: Handler, options: NotifyOptions, events: Events) -> None:
-    if not is_trouble(exc):
+    if not is_store_failure(exc):
         raise exc
     running = current.get()
     org = str(options.get("org_id")) if running is None else running.org_id

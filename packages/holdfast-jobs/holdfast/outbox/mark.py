@@ -202,12 +202,12 @@ def _tell(outbox: Outbox, ending: Ending) -> None:
         reason = attempt.reason
     number = None if attempt is None else attempt.number
     outbox.app.events.emit(one.changed(ending.change, reason, number))
-    trouble = _trouble(decision)
-    if trouble is not None:
-        outbox.app.events.emit(one.alert(trouble, reason or ""))
+    alert = _alert_of(decision)
+    if alert is not None:
+        outbox.app.events.emit(one.alert(alert, reason or ""))
 
 
-def _trouble(decision: Decision) -> DeliveryTrouble | None:
+def _alert_of(decision: Decision) -> DeliveryTrouble | None:
     match decision:
         case Hold(reason="several_found"):
             return DeliveryTrouble.SEVERAL_MATCHES

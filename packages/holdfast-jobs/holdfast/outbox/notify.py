@@ -34,7 +34,7 @@ from holdfast.outbox.render import render
 from holdfast.outbox.template import Template
 from holdfast.store import Statements
 from holdfast.store.caller_connection import is_awaiting
-from holdfast.store.savepoint import is_trouble
+from holdfast.store.savepoint import is_store_failure
 
 if TYPE_CHECKING:
     from holdfast.outbox.outbox import Outbox
@@ -177,7 +177,7 @@ def notify(
         except Exception as exc:
             # Outside of a transaction it can be stored without a job. The reconciler delivers it if
             # no job can be enqueued.
-            if conn is not None or current.get() is not None or not is_trouble(exc):
+            if conn is not None or current.get() is not None or not is_store_failure(exc):
                 raise
             about = notification.about
             return _only(outbox.intend([notification.intent], org_id=org_id, **about))

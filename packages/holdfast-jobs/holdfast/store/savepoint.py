@@ -16,8 +16,8 @@ _RELEASE = "RELEASE SAVEPOINT holdfast_savepoint"
 _NO_TRANSACTION = "25P01"
 
 
-def is_trouble(exc: BaseException) -> bool:
-    """Whether the store failed or refused, as opposed to an invalid argument."""
+def is_store_failure(exc: BaseException) -> bool:
+    """Whether the store failed or refused the write, as opposed to an invalid argument."""
     return isinstance(exc, (StoreError, QueueFull, OSError)) or family_of(exc) is not None
 
 
