@@ -149,7 +149,7 @@ FILES = frozenset(
 
 
 def left_out(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of each case that is there for both databases, the one that does not run."""
+    """For each case that exists for both databases, the one that does not run."""
     cases: dict[str, dict[str, pytest.Item]] = {}
     for item in items:
         if _alternates(item) and (found := _case(item)):
@@ -168,7 +168,7 @@ def _alternates(item: pytest.Item) -> bool:
 
 
 def _case(item: pytest.Item) -> tuple[str, str] | None:
-    """What a case is called besides its database, and the database."""
+    """The name of a case without its database, and the database."""
     callspec = getattr(item, "callspec", None)
     if callspec is None or not isinstance(item, pytest.Function):
         return None

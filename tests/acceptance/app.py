@@ -1,4 +1,4 @@
-"""An application for real processes. The payload says what a handler does."""
+"""An application for tests with real processes. The payload selects what a handler does."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def make(url: str, **settings: Any) -> Holdfast:
 
     @hf.job("effect", max_attempts=5)
     def effect(job: Context, payload: dict[str, Any]) -> None:
-        """Insert one row, then kill the process as often as the payload says."""
+        """Insert one row, then kill the process as many times as the payload specifies."""
         with job.transaction(complete=payload["complete"]) as connection:
             connection.execute(f"INSERT INTO effect VALUES ('{job.id}', {job.attempt})")
         if job.attempt <= payload["deaths"]:
@@ -54,7 +54,7 @@ def make(url: str, **settings: Any) -> Holdfast:
 
     @hf.job("freeze", max_attempts=5)
     def freeze(job: Context, payload: dict[str, Any]) -> None:
-        """On the first attempt, stay inside the transaction with its locks until it may end."""
+        """On the first attempt, keep the transaction and its locks open until the test ends it."""
         with job.transaction(complete=payload["complete"]) as connection:
             connection.execute(f"INSERT INTO effect VALUES ('{job.id}', {job.attempt})")
             if job.attempt == 1:
@@ -77,14 +77,14 @@ def perform(url: str, given: dict[str, Any]) -> None:
 
 
 def meet(folder: Path, processes: int) -> None:
-    """Wait until this many processes have come here."""
+    """Wait until this many processes have reached this line."""
     (folder / str(os.getpid())).touch()
     while len(list(folder.iterdir())) < processes:
         time.sleep(0.01)
 
 
 def write_and_stay(url: str, job_id: str, files: tuple[str, str, str], idle_seconds: int) -> None:
-    """Hold the row of a job, or SQLite's writer, in an ordinary write until it may end."""
+    """Hold the row of a job, or SQLite's writer, in an ordinary write until the test ends it."""
     began, may_end, ended = map(Path, files)
     hf = make(url, idle_seconds=idle_seconds)
 
@@ -115,7 +115,7 @@ FAST = {"lease_seconds": 1.0, "rescue_seconds": 0.2, "poll_seconds": 0.05}
 
 
 def __getattr__(name: str) -> Holdfast:
-    """``hf``: the application on the database of the environment, when a command asks for it."""
+    """``hf``: the application on the database of the environment, loaded by commands."""
     if name == "hf":
         return make(os.environ["HOLDFAST_DB"])
     raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""What the processes of tests need, imported once in the process from which they are forked.
+"""Modules that the processes of tests need, imported once before the processes are forked.
 
 ``hf.worker()`` loads the installed extensions on first use. That takes 0.25 s of CPU time in every
 process that has not imported them.

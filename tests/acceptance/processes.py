@@ -175,7 +175,7 @@ def holdfast(url: str, *arguments: str, **options: Any) -> Command:
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 90.0) -> None:
-    """Wait until *true* holds; look more rarely the longer it takes, because a look costs time."""
+    """Wait until *true* holds. The interval between checks grows, because a check costs time."""
     deadline = time.monotonic() + seconds
     pause = 0.005
     while not true():

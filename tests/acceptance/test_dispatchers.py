@@ -38,7 +38,7 @@ ZONES = (
     "America/Santiago",
     "Australia/Lord_Howe",
 )
-# Times that are left out or come twice somewhere, by the wall and by elapsed time.
+# Local times that are skipped or repeated in some zone, by wall clock and by elapsed time.
 CRONS = ("30 2 * * *", "45 1 * * *", "30 23 * * *", "*/20 2 * * *", "15 */3 * * *")
 # The expressions that fire often are used in two zones: one goes forward, one goes back by half
 # an hour.
@@ -118,7 +118,7 @@ class World:
             self.look(number, mortal=False)
 
     def look(self, number: int, *, mortal: bool = True) -> None:
-        """One pass of one dispatcher, which may die at any of its writes and start again."""
+        """One pass of one dispatcher, which may be killed at any of its writes and start again."""
         hf = self.apps[number]
         inner = hf.store
         if mortal and self.rng.random() < 0.12:
@@ -178,7 +178,7 @@ def test_ten_dispatchers_fire_each_tick_of_a_month_once_although_some_of_them_di
         assert fired == by_looking(cron, zone, BEGIN, DAYS), (zone, cron)
         assert {row["outcome"] for row in rows} == {"enqueued"}
 
-    # The changes themselves.
+    # The clock changes themselves.
     assert local(found[name_of("America/New_York", 0)], "America/New_York", "03-08") == [
         "03:00 -0400"
     ]
@@ -223,8 +223,8 @@ def check_runs(world: World, rows: list[Row], end: datetime) -> None:
     assert set(outcomes) <= {"ran", "skipped", "missed", "taken"}
     assert outcomes["ran"] > 20
     assert outcomes["skipped"] > 20
-    # A tick whose dispatcher died between taking it and its run is not repeated. Upkeep marks it
-    # as missed; only the newest may still be open.
+    # A tick whose dispatcher was killed after taking the tick and before its run is not repeated.
+    # Maintenance marks it as missed; only the newest may still be open.
     assert outcomes["missed"] <= world.deaths
     assert outcomes["taken"] <= 1
     assert all(
@@ -245,7 +245,7 @@ def check_runs(world: World, rows: list[Row], end: datetime) -> None:
 
 
 class Together(Dispatcher):
-    """A dispatcher that finds something due and then waits for all the others."""
+    """A dispatcher that finds a due schedule and then waits for all the other dispatchers."""
 
     def __init__(self, app: Any, ready: threading.Barrier) -> None:
         super().__init__(app)

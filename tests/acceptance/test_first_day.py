@@ -77,7 +77,7 @@ class Shop:
         return done
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """What a query finds, read by a driver of the test and not by Holdfast."""
+        """The result of a query, read by a driver of the test and not by Holdfast."""
         if self.url.startswith("sqlite"):
             with contextlib.closing(
                 sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=60)
@@ -211,7 +211,7 @@ def test_the_first_day(shop: Shop, provider: Provider) -> None:
         n for (n,) in shop.rows("SELECT id FROM shop_order")
     }
 
-    # An outage: half of the calls meet a closed port, the others a 503.
+    # An outage: half of the calls are refused by a closed port, the others get a 503.
     (shop.folder / "provider.txt").write_text(
         f"http://127.0.0.1:{closed_port()} http://127.0.0.1:{provider.server_port}"
     )
@@ -220,7 +220,7 @@ def test_the_first_day(shop: Shop, provider: Provider) -> None:
     counted = json.loads(shop.holdfast("jobs", "count", "--json").stdout)
     assert sum(row.get("problems", 0) for row in counted) == CHARGES
 
-    # The provider is back, and one command brings all of them back.
+    # The provider is available again, and one command replays all dead letters.
     provider.is_up = True
     (shop.folder / "provider.txt").write_text(f"http://127.0.0.1:{provider.server_port} " * 2)
     recovered = shop.holdfast(
@@ -236,7 +236,7 @@ def test_the_first_day(shop: Shop, provider: Provider) -> None:
     ]
     counted = json.loads(shop.holdfast("jobs", "count", "--json").stdout)
     assert sum(row.get("problems", 0) for row in counted) == 0
-    # Nothing of the development environment took part.
+    # No module of the development environment was imported.
     shown = shop.installed.run("python", "-c", "import holdfast; print(holdfast.__file__)")
     assert str(shop.installed.site_packages) in shown.stdout
     shop.holdfast("verify")

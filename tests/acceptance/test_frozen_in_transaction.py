@@ -1,4 +1,4 @@
-"""A process that is frozen inside a transaction: other processes get answers and do its work."""
+"""While a process is frozen inside a transaction, other processes get answers and run its jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.story import ORG, look, timeline
 
 T = TypeVar("T")
 
-# Far more than the second that is promised, on a machine with other work.
+# Far more than the documented second, because the machine may be busy.
 SOON = 15.0
 # No test reaches this limit.
 NEVER = 600
@@ -219,7 +219,7 @@ def test_the_server_ends_the_transactions_of_a_frozen_process_at_the_idle_limit(
     hf.close()
 
 
-# -- SQLite has one writer, and a frozen process may have it
+# -- SQLite has one writer, and a frozen process may hold it
 
 
 @pytest.mark.timeout(600)
@@ -269,7 +269,7 @@ def test_a_process_frozen_in_its_handlers_transaction_is_named_on_sqlite(
 def test_a_process_frozen_in_an_ordinary_write_ends_every_wait_on_sqlite(
     migrated_sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A wait of one second ends as one of five seconds does.
+    # A wait of one second has the same outcome as one of five seconds.
     for module in (block_lock, sqlite):
         monkeypatch.setattr(module, "LOCK_FILE_SECONDS", 1.0)
     hf = make(migrated_sqlite_url)
@@ -295,6 +295,6 @@ def test_a_process_frozen_in_an_ordinary_write_ends_every_wait_on_sqlite(
 
 
 def stuck_writer(hf: Holdfast) -> str:
-    """What doctor says about SQLite's only writer."""
+    """The doctor's finding about SQLite's only writer."""
     findings = hf.operate(actor="user:1", role="admin").doctor()
     return next(found.seen for found in findings if found.check == "writer")

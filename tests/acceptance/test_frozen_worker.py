@@ -1,4 +1,4 @@
-"""A worker that freezes past its lease and thaws: one recorded outcome, the late one refused."""
+"""A worker freezes past its lease and thaws: one outcome is recorded, the late one refused."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_a_frozen_worker_that_thaws_after_its_lease_changes_nothing(
 def freeze(pid: int, hf: Holdfast) -> None:
     """Stop a process between two writes; inside a write it would hold SQLite's lock.
 
-    The lock is kept until every thread stands still: a signal is on its way when it is sent, and
-    a thread that takes the lock in that moment would stop with it.
+    The lock is kept until every thread is stopped: a signal takes time to arrive, and a thread that
+    takes the lock in that time would be stopped while it holds it.
     """
 
     def stop(tx: Tx) -> None:
@@ -62,7 +62,7 @@ def freeze(pid: int, hf: Holdfast) -> None:
 
 def stands_still(pid: int) -> bool:
     threads = list(Path(f"/proc/{pid}/task").glob("*/stat"))
-    if not threads:  # A system that does not show its processes as files.
+    if not threads:  # A system that does not list its processes as files.
         time.sleep(0.5)
         return True
     return all(thread.read_text().rpartition(") ")[2].startswith("T") for thread in threads)

@@ -27,7 +27,7 @@ def run_with_deaths(hf: Holdfast, url: str, *, complete: bool) -> tuple[Enqueued
     deaths = 0
     while deaths < 3:
         worker = start_worker(url)
-        # A handler that completes inside its block dies after it.
+        # A handler that completes inside its block is killed after it.
         wait_until(lambda: not worker.is_alive() or (not complete and is_done()))  # noqa: B023
         if worker.is_alive():
             break
@@ -44,7 +44,7 @@ def test_a_handler_that_completes_with_its_rows_and_is_killed_leaves_one_effect(
     make_effects(hf)
 
     job, deaths = run_with_deaths(hf, url, complete=True)
-    # Somebody who would run it again if anything were left of it.
+    # Another worker, which would run the job again if it were still pending.
     start_worker(url)
     probe = hf.enqueue("work", {}, org_id=ORG)
     wait_until(lambda: all_in(hf, [probe], State.COMPLETED))

@@ -1,4 +1,4 @@
-"""A database outage that is longer than the leases is not charged to live workers."""
+"""A database outage that is longer than the leases does not count as an attempt of live workers."""
 
 from __future__ import annotations
 

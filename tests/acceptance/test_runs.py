@@ -46,7 +46,7 @@ def test_a_run_that_is_killed_loses_no_job_and_its_row_is_closed_as_lost(
     assert lost.outcome == "lost"
     assert (found.state, found.attempt_count) == (State.QUEUED, 1)
     assert found.last_error == "stale_claim_requeued"
-    # The audit names the run as the actor of what it had claimed.
+    # The audit names the run as the actor of the jobs that it claimed.
     assert lost.run_id in {event["actor_id"] for event in events(hf, job)}
     hf.close()
 

@@ -19,7 +19,7 @@ WHY = "a test"
 
 @cache
 def loop() -> asyncio.AbstractEventLoop:
-    """One loop for all requests of a process: its threads are kept."""
+    """One event loop for all requests of a process, so that its threads are reused."""
     made = asyncio.new_event_loop()
     atexit.register(made.close)
     return made

@@ -74,7 +74,7 @@ async def open_stream(
     query: list[tuple[str, str]] | None = None,
     headers: dict[str, str] | None = None,
 ) -> AsyncIterator[Stream]:
-    """Open a stream, and leave it as a client does that closes its connection."""
+    """Open a stream, and leave it as a client that closes its connection."""
     stream = Stream()
     scope = {
         "type": "http",

@@ -233,7 +233,7 @@ def test_every_answer_has_the_security_headers(api: Client) -> None:
 
 
 def test_a_key_has_its_rate_in_every_process(hf: Holdfast, app: Any) -> None:
-    """Two applications on one database are two processes as far as the rate is concerned."""
+    """For the rate limit, two applications on one database count as two processes."""
     secret = make_key(hf, requests_per_minute=3)
     first, second = Client(hf, app, secret), Client(hf, create_app(hf), secret)
 
@@ -265,7 +265,7 @@ def test_an_application_authenticates_by_itself(hf: Holdfast) -> None:
 
     assert anonymous.get("/v1/jobs").status_code == 401
     assert anonymous.get("/v1/jobs", headers=ada).status_code == 200
-    # It may stand on a cookie, so a change needs the same proof as one with a session.
+    # A cookie may carry it, so a change needs the same proof as one with a session.
     assert anonymous.post("/v1/jobs", {"job_type": "work"}, headers=ada).status_code == 403
     made = anonymous.post("/v1/jobs", {"job_type": "work"}, headers={**ada, **OWN_PAGE})
     assert made.status_code == 201

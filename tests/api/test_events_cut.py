@@ -55,10 +55,10 @@ class Reader:
         self._read(text)
 
     def _read(self, text: bytes) -> None:
-        """Take the whole events; the half one at the cut is dropped, as a browser does."""
+        """Take the complete events; the partial one at the cut is dropped, as in a browser."""
         head, _, body = text.partition(b"\r\n\r\n")
         assert not head or b" 200 " in head.split(b"\r\n")[0], head
-        # Chunks: a line with the length stands before each.
+        # Chunked encoding: each chunk follows a line with its length.
         plain = b""
         while body:
             size, found, rest = body.partition(b"\r\n")

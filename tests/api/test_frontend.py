@@ -1,4 +1,4 @@
-"""What a frontend sees of the complaint rewrite, with its own key."""
+"""The complaint rewrite in a frontend with a key of its own."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_a_list_is_read_page_by_page_with_a_cursor_of_its_own_filter(
 def test_a_list_that_grows_and_changes_while_it_is_read_shows_each_job_once(
     api: Client, hf: Holdfast
 ) -> None:
-    """New jobs come before the first page; a change does not move a job."""
+    """New jobs are listed before the first page; a change does not move a job."""
     made = [enqueue(api) for _ in range(7)]
     seen: list[str] = []
     query = "limit=2"

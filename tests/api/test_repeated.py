@@ -50,7 +50,7 @@ def letter_of(hf: Holdfast) -> str:
 def test_every_change_that_is_repeated_with_its_key_acts_once_and_answers_the_same(
     world: World,
 ) -> None:
-    """A route that does not keep keys fails here, because it acts or answers differently."""
+    """A route that stores no idempotency key fails here: it acts twice or answers differently."""
     admin = world.key("admin", None)
     replayed = []
     for number, route in enumerate(world.routes()):
@@ -114,7 +114,7 @@ def test_the_same_body_with_other_spaces_and_order_is_the_same_request(
 
 
 def test_a_key_belongs_to_its_tenant(hf: Holdfast, app: Any) -> None:
-    """The keys of two tenants are independent, and none learns of the other."""
+    """The keys of two tenants are independent, and neither reveals the other."""
     hf.enqueue("work", {}, org_id=ORG)
     path, body = "/v1/webhooks", {"url": "https://example.com/hooks", "reason": WHY}
     key = {"Idempotency-Key": "the same"}
@@ -206,7 +206,7 @@ def test_a_key_that_is_no_line_of_ascii_is_refused(api: Client, hf: Holdfast, ke
 def test_two_requests_with_one_key_at_the_same_time_act_once(
     hf: Holdfast, app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second arrives while the first one is in the middle of its work."""
+    """The second request arrives while the first one is being processed."""
     letter = letter_of(hf)
     client = Client(hf, app, make_key(hf))
     headers = {"Authorization": f"Bearer {client.secret}", "Idempotency-Key": "k"}

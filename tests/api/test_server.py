@@ -1,4 +1,4 @@
-"""``holdfast serve`` and ``holdfast keys``: where it listens, how it stops, where it is mounted."""
+"""``holdfast serve`` and ``holdfast keys``: the address, the shutdown and the mount point."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_client_that_sends_too_much_gets_the_answer_and_no_reset_connection(
     )
     try:
         with socket.create_connection((host, int(port)), timeout=60) as connection:
-            # A reset shows here, because the buffers of the network are smaller than the body.
+            # The reset is visible here, because the network buffers are smaller than the body.
             connection.sendall(head.encode() + b"x" * size)
             answer = connection.recv(100)
     finally:

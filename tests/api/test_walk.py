@@ -113,12 +113,12 @@ def test_a_key_of_another_tenant_finds_nothing_and_changes_nothing(world: World)
         if not route.ids:
             # A listing, or a change of the caller's own tenant.
             if route.operation == "list_audit_events":
-                # The caller's own refusals name what it asked for.
+                # The caller's own refusals name the object that it requested.
                 assert {event["org_id"] for event in answer.json()["items"]} == {OTHER_ORG}
             else:
                 assert ORG not in answer.text, route.path
             continue
-        # What serves every tenant is forbidden to a tenant, whether it exists or not.
+        # Resources of all tenants are forbidden to a tenant, whether they exist or not.
         assert answer.status_code in (403, 404), (route.path, answer.text)
         unknown = route.with_unknown()
         same = unknown.by(foreign, **{"X-Request-Id": "r1"})

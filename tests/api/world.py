@@ -1,4 +1,4 @@
-"""An application with one of everything, and how each route of the API is called on it."""
+"""An application with one object of each kind, and how each route of the API is called on it."""
 
 from __future__ import annotations
 

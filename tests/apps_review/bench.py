@@ -1,4 +1,4 @@
-"""Reviews whose stages and channel do what a test says, and a look at what became of them."""
+"""Reviews whose stages and channel behave as a test specifies, and functions that inspect them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ FINDINGS = (
     Finding("shop/cart.py", 12, Severity.LOW, "This name says little.", Confidence.LOW),
     Finding("shop/pay.py", 40, Severity.CRITICAL, "The sum is <b>never</b> checked."),
 )
-# Of this database only: the server makes others meanwhile, and that waits for locks, too.
+# Sessions of this database only: the server creates other databases meanwhile, which waits for
+# locks, too.
 LOCK_WAITS = (
     "SELECT count(*) AS n FROM pg_locks JOIN pg_stat_activity USING (pid)"
     " WHERE NOT granted AND datname = current_database()"
@@ -33,7 +34,7 @@ LOCK_WAITS = (
 
 @dataclass
 class Bench:
-    """Reviews with fakes for what is foreign."""
+    """Reviews with fakes for everything outside the application."""
 
     hf: Holdfast
     clock: FakeClock
@@ -75,11 +76,11 @@ class Bench:
         return self.reviews.submit(changelist, version, key, org_id=org_id, recipients=to, **more)
 
     def work(self) -> None:
-        """Run whatever is due, once."""
+        """Run the due jobs once."""
         self.hf.worker().run_once()
 
     def work_out(self, rounds: int = 30) -> None:
-        """Run until nothing is left to do, moving the clock over every pause."""
+        """Run until no work is left, moving the clock over every pause."""
         for _ in range(rounds):
             if not self.hf.worker().run_once().claimed:
                 self.clock.advance(minutes=6)

@@ -1,4 +1,4 @@
-"""What the stories of the review begin with."""
+"""Fixtures of the review tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The review critic with nothing faked: a git repository, the simulator's model, mails in a folder.
+"""The review critic without fakes: a git repository, the simulator's model, mails in a folder.
 
-The model reads what it is shown: it finds every added line that calls ``eval``.
+The model reads its request: it reports every added line that calls ``eval``.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def _template() -> Path:
 
 
 class Model:
-    """A model of few words: what it says comes from what it was shown."""
+    """A simple model: its answer is derived from its request."""
 
     def __init__(self) -> None:
         self.asked: list[Prompt] = []
-        # So many calls fail before one is answered.
+        # The number of calls that fail before one is answered.
         self.failing = 0
-        # And all that are about this.
+        # And all calls about this file.
         self.failing_in = ""
         self.message = "eval runs whatever <it> is given."
 
@@ -135,7 +135,7 @@ class Office:
         return self.reviews.submit("cl-1", version, key, org_id=ORG, **more)
 
     def work_out(self, hf: Holdfast | None = None, rounds: int = 40) -> None:
-        """Run until nothing is left to do, moving the clock over every pause."""
+        """Run until no work is left, moving the clock over every pause."""
         worker = (hf or self.hf).worker()
         for _ in range(rounds):
             if not worker.run_once().claimed:
@@ -148,7 +148,7 @@ class Office:
 
     @property
     def mails(self) -> list[EmailMessage]:
-        """What lies in the mailbox, by recipient and subject."""
+        """The mails of the mailbox, by recipient and subject."""
         read = BytesParser(policy=policy.default).parsebytes
         found = [read(file.read_bytes()) for file in sorted(self.mailbox.glob("*.eml"))]
         return sorted(found, key=lambda mail: (mail["to"], mail["subject"]))
@@ -159,7 +159,7 @@ class Office:
 
 
 def settings_of(home: Path, simulator: Simulator, **review: Any) -> dict[str, Any]:
-    """What a holdfast.toml would say."""
+    """The settings, as in a holdfast.toml."""
     named = {"provider": "openai", "adapter_kind": "openai_responses", "model": "large"}
     account = ProviderSettings(
         base_url=simulator.url("openai"), credential_env=KEY, allow_private=True

@@ -23,7 +23,7 @@ PATCH = f'--- a/x\n+++ b/x\n@@ -1 +1,2 @@\n-a\n+eval(b)\n+k = "{AWS}"\n'.encode(
 
 
 def refused(office: Office, field: str, **asked: Any) -> str:
-    """The request is refused for this field, and leaves nothing behind; what is said."""
+    """Check that the request is refused for this field and stores nothing; return the message."""
     with pytest.raises(InvalidReview) as caught:
         office.submit(**asked)
 
@@ -199,7 +199,7 @@ def test_a_patch_of_another_tenant_or_a_missing_one_is_refused(office: Office) -
 def test_an_oversized_diff_is_dead_lettered_without_model_call_or_notification(
     office: Office, critic: Model
 ) -> None:
-    # 53 MB of text; a single file of that size would count as binary.
+    # 53 MB of text; a single file of that size would be treated as binary.
     lines = "".join(f"line {at} of a file that somebody put there\n" for at in range(90_000))
     commit(office.repository, **{f"part{at}": lines for at in range(13)})
 

@@ -1,4 +1,4 @@
-"""A review says "clean" only if everything was read and nothing that the model said was lost."""
+"""A review is "clean" only if every part was read and no finding of the model was lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def said(file: str, line: int = 1, message: str = "It breaks.") -> dict[str, Any
     }  # fmt: skip
 
 
-# -- the file that a model means
+# -- the file that a finding refers to
 
 CART = "src/shop/cart.py"
 
@@ -214,7 +214,7 @@ def test_changed_lines_that_no_hunk_counts_are_refused_and_not_skipped() -> None
         parse_patch(head + b"+eval(c)\n")
     with pytest.raises(PatchInvalid):
         parse_patch(head + b"-c\n")
-    # The signature of a mail and the next file are no lines of the hunk.
+    # The signature of a mail and the next file are not lines of the hunk.
     assert len(parse_patch(head + b"-- \n2.39.5\n\n").files) == 1
     assert len(parse_patch(head + head.replace(b"/x", b"/y")).files) == 2
 
@@ -290,7 +290,7 @@ def test_a_change_without_text_is_nothing_to_review_and_not_clean(
 
 
 class Careless(Model):
-    """Names files in its own way and says one thing without words."""
+    """A model that writes file names in its own way and returns one finding without text."""
 
     def __call__(self, prompt: Prompt) -> Mapping[str, Any]:
         self.asked.append(prompt)

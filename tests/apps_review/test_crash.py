@@ -47,7 +47,7 @@ def test_a_worker_that_dies_after_any_statement_leaves_what_the_next_one_resolve
             with dying_after(number):
                 bench.work()
         except Died:
-            # Whoever comes next waits until nobody can still hold the job or a delivery.
+            # The next worker waits until the leases of the job and of its deliveries have expired.
             bench.clock.advance(minutes=10)
             rescue_jobs(bench.hf.store, limit=10)
             bench.work_out()

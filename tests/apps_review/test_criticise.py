@@ -1,4 +1,4 @@
-"""The second stage: one call for each part, paid for once, and nothing private in any of them."""
+"""The second stage: one paid call for each part, and no private data in any request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ROUTE = Route("openai", "openai_chat", "large")
 
 
 class Model:
-    """Answers as a test says, call by call, and then finds something in the first file."""
+    """Returns the scripted answers call by call, and then a finding in the first file."""
 
     kind = "openai_chat"
 
@@ -113,7 +113,7 @@ def change_of(files: int, *lines: str) -> bytes:
 
 
 class Stage:
-    """A job of the two first stages, and what the second one said."""
+    """A job of the first two stages, and the result of the second one."""
 
     def __init__(
         self, hf: Holdfast, patch: bytes, critic: Critic | None = None, **options: Any

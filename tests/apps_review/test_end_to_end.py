@@ -44,7 +44,7 @@ def test_a_commit_is_reviewed_and_every_recipient_has_a_mail(office: Office, cri
         assert "cart:3" in text_of(mail, "plain")
         assert "whatever &lt;it&gt; is given" in text_of(mail, "html")
     assert len(critic.asked) == 1
-    # The secret of the commit has left the repository for nobody.
+    # The secret of the commit was sent to no recipient.
     kept = [file.read_bytes() for file in (office.home / "artifacts").rglob("*") if file.is_file()]
     assert AWS not in critic.asked[0].text
     assert kept
@@ -89,7 +89,7 @@ def test_a_model_that_fails_five_times_is_replayed_without_fetching_again(
     assert office.again(asked).dead_letter_id == job.id
     assert office.mails == []
 
-    # What was fetched is what is judged, whatever became of the repository.
+    # The fetched change is reviewed, even if the repository has changed since.
     office.repository.rename(office.home / "moved")
     replay(operator(office.hf), job)
     office.work_out()
@@ -100,7 +100,7 @@ def test_a_model_that_fails_five_times_is_replayed_without_fetching_again(
 
 
 def own_commit() -> tuple[Path, str] | None:
-    """A commit of this very repository that is not too large; None where there is no history."""
+    """A commit of this repository that is not too large; None if there is no history."""
     try:
         for head in git(ROOT, "rev-list", "--first-parent", "-n", "30", "HEAD").split():
             if git(ROOT, "rev-list", "--parents", "-n", "1", head).count(" ") == 0:

@@ -1,4 +1,4 @@
-"""What reviews say and whom they name goes when it is asked for, and when its time is over."""
+"""Texts and names of reviews are erased on request, and when their retention ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def left(bench: Bench | Office) -> dict[str, int]:
 
 
 def everything(office: Office) -> str:
-    """All that the database and the files hold, but for the audit of what was done."""
+    """The contents of the database and of the files, except for the audit."""
     names = ("review", "job", "job_stage", "job_event", "dead_letter", "artifact", *SAID)
     rows: list[Any] = [look(office.hf.store, f"SELECT * FROM holdfast.{name}") for name in names]
     files = [file.read_bytes() for file in stored(office.home)]
@@ -73,7 +73,7 @@ def test_nothing_is_left_of_what_an_erased_changelist_said(office: Office) -> No
     assert not any(word in after for word in ("eval runs", "@example.org", "return eval", "1 crit"))
     shown = office.reviews.find_version("cl-1", 2, org_id=ORG)
     assert (shown.review.word, shown.review.is_erased, shown.findings) == ("succeeded", True, ())
-    # The gate still knows them: nobody is told again.
+    # The gate still has the keys: no recipient gets a second message.
     assert (
         office.reviews.submit("cl-1", 2, "k9", org_id=ORG, source=shown.review.source).created
         is False
@@ -126,7 +126,7 @@ def test_an_erasure_between_two_stages_leaves_no_findings(bench: Bench) -> None:
     real = bench.reviews._criticise_change
 
     def erase_then_say(*given: Any) -> Any:
-        # The worker is at it, and may store something yet.
+        # The worker still runs the job, and may store a result.
         assert bench.reviews.erase("cl-1", **WHY).left_over == 1
         return real(*given)
 
@@ -164,7 +164,7 @@ def test_an_erasure_at_the_very_moment_of_telling_leaves_nothing(
     begun = threading.Event()
 
     def wait_for_the_other() -> None:
-        """Stay in our transaction until the other one waits for it."""
+        """Keep our transaction open until the other one waits for it."""
         begun.set()
         wait_for_a_lock(url)
 
@@ -199,7 +199,7 @@ def test_an_erasure_at_the_very_moment_of_telling_leaves_nothing(
     if first == "erase":
         assert (bench.again(asked).word == "succeeded", bench.channel.sends) == (False, [])
     else:
-        # What was being sent just then is taken by another call.
+        # The message in flight is taken by another call.
         bench.reviews.erase("cl-1", **WHY)
     assert left(bench) == {}
 

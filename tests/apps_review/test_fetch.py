@@ -1,4 +1,4 @@
-"""The first stage: reads what it may of a repository, and runs nothing that is in it."""
+"""The first stage reads the allowed files of a repository, and runs none of its code."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_range_is_what_the_head_changed_since_it_parted_from_the_base(
     assert found == Range(base=main, head=feature, merge_base=parted)
     assert [file.path for file in files] == ["feature"]
     assert diff_of(allowed, repo, "feature", "main") == b""
-    # The merge itself is compared with the branch that it was made on.
+    # The merge commit is compared with the branch that it was made on.
     assert [file.path for file in parse_patch(diff_of(allowed, repo)).files] == ["feature"]
 
 
@@ -295,7 +295,7 @@ def test_what_a_repository_lacks_is_not_fetched_by_a_program_of_its_choice(
         "protocol.ext.allow": "always",
     }.items():
         git(repo, "config", name, value)
-    # Older gits know one of the two; each is enough.
+    # Older versions of git know one of the two; each is enough.
     kept = {name: value for name, value in _environment(repo).items() if "LAZY" not in name}
     kept.pop("GIT_ALLOW_PROTOCOL")
     kept[knows] = _environment(repo)[knows]
@@ -391,7 +391,7 @@ def review_of(source: Source) -> Review:
 
 
 def fetch(hf: Holdfast, fetcher: Fetcher, source: Source) -> Any:
-    """What a job of one stage answers."""
+    """The result of a job of one stage."""
 
     @hf.job("change.fetch", max_attempts=1)
     def run(job: Context, payload: dict[str, Any]) -> Any:
@@ -425,7 +425,7 @@ def test_a_change_is_stored_without_its_secrets_with_a_checksum_and_an_end(
 
 
 def error_of(job: Any) -> str:
-    """The class of its last error, without the safe fields behind it."""
+    """The class of its last error, without the safe fields after it."""
     return re.split(r"[^A-Z_]", job.last_error)[0]
 
 

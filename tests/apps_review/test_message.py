@@ -1,4 +1,4 @@
-"""The message about a review: what was reviewed, how bad it is, and each problem once."""
+"""The message about a review: its subject, its severity, and each problem once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAID = Finding(
 LOW = Finding("cart.py", 9, Severity.LOW, "This name says little.")
 
 
-# -- what is said twice
+# -- repeated findings
 
 
 def merged(*findings: Finding) -> list[Finding]:
@@ -100,7 +100,7 @@ def test_a_finding_quotes_its_line() -> None:
     assert quotes[3:] == ["\\x1b[2J", ""]
 
 
-# -- what is read
+# -- the text of the message
 
 
 def test_the_message_names_what_was_reviewed_and_quotes_the_line() -> None:
@@ -162,7 +162,7 @@ def body_of(office: Office) -> str:
 
 
 class Repeats(Model):
-    """Says of every call of eval the same in three ways."""
+    """Reports each call of eval in three ways."""
 
     def __call__(self, prompt: Prompt) -> Mapping[str, Any]:
         self.asked.append(prompt)
@@ -205,7 +205,7 @@ def test_a_mail_about_commits_names_them_and_says_each_problem_once(office: Offi
     assert "> return eval(items)" in text
     assert text.count("Do not eval") == text.count("1 high") == 1
     assert "a@example.org" not in text
-    # Text of the tenant is not in the job, and goes with the review.
+    # Text of the tenant is not in the job, and is erased with the review.
     for table in ("job", "job_stage", "job_event"):
         assert "Round the total" not in str(
             look(office.hf.store, f"SELECT * FROM holdfast.{table}")

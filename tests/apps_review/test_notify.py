@@ -1,4 +1,4 @@
-"""Telling the recipients: who, once a version, and when the review counts as done."""
+"""The notification of recipients: who gets it, once per version, and when the review is done."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_review_is_done_only_when_every_required_recipient_is_notified(bench: 
     assert (halfway.state, halfway.word) == (State.QUEUED, ReviewProgress.IN_PROGRESS)
     assert states == ["pending", "sent"]
     assert bench.again(asked).word is ReviewProgress.SUCCEEDED
-    # Who was told at the first try was not told again.
+    # The first attempt notified this recipient, so the second did not.
     assert sorted(bench.channel.accepted.values()) == [1, 1]
     assert len(bench.channel.sends) == 3
 
@@ -195,7 +195,7 @@ def test_no_operator_is_needed_while_a_recipient_may_still_be_notified(bench: Be
     assert bench.hf.get(asked.review.job_id, org_id=ORG).error_class == "RECIPIENT_UNREACHABLE"
 
 
-# -- what they read
+# -- the text of the notification
 
 
 @pytest.mark.req("N-08")

@@ -35,7 +35,7 @@ def change(office: Office, files: int = 3) -> None:
 
 
 def let_pass(office: Office, *, hours: int = 2) -> None:
-    """Let the dispatcher and the workers do what is due every half an hour."""
+    """Let the dispatcher and the workers run the due jobs every half an hour."""
     for _ in range(2 * hours):
         dispatch_once(office.hf)
         office.hf.worker().run_once()
@@ -71,7 +71,7 @@ def test_a_change_is_asked_about_in_one_batch_and_its_findings_are_merged(
     assert (len(critic.asked), len(simulator.state.batches), len(office.mails)) == (3, 1, 2)
     assert simulator.ledger.double_paid() == {}
     assert office.hf.get(asked.review.job_id, org_id=ORG).attempt_count == 0
-    # The lane's jobs hold ids; what was said of parts is gone once it is merged.
+    # The batch jobs store ids; the findings of parts are deleted after the merge.
     assert not any("eval" in payload for _, payload in part_jobs(office))
     assert office.count("review_part") == 0
 

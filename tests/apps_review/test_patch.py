@@ -1,4 +1,4 @@
-"""Patches: what git writes, what people post, and what is none."""
+"""Patches: the output of git, hand-written patches, and texts that are not patches."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.story import ORG, by_hand, look
 def refused(rule: str, act: Callable[[], object], store: Store) -> None:
     with pytest.raises(RuleBroken) as caught:
         act()
-    # SQLite gives a unique key no name: it says which columns.
+    # SQLite gives a unique key no name; its error lists the columns.
     is_nameless = store.dialect.name == "sqlite" and "." in caught.value.rule
     assert caught.value.rule == rule or is_nameless
 
@@ -39,7 +39,7 @@ def add_finding(bench: Bench, ids: dict[str, str]) -> None:
 
 def test_what_a_review_is_of_never_changes(bench: Bench) -> None:
     bench.submit()
-    # Without it PostgreSQL would refuse a foreign key before it comes to the rule.
+    # Without it PostgreSQL would refuse a foreign key before it checks the constraint.
     add = "INSERT INTO holdfast.changelist (org_id, changelist_id, created_at)"
     by_hand(bench.hf.store, f"{add} SELECT org_id, 'cl-2', created_at FROM holdfast.review")
 

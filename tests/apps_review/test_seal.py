@@ -1,4 +1,4 @@
-"""A posted patch waits sealed for the stage that redacts it, and its caller does not wait."""
+"""A posted patch is stored sealed until a stage redacts it, and its caller does not wait."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_caller_does_not_redact_and_a_patch_of_4_mib_takes_it_less_than_a_se
         office.submit(number + 1, f"k{number}", source=Source.posted(patch), recipients=[])
         spent.append(time.thread_time() - began)
 
-    # The processor's time of this thread: others' work on the machine does not count.
+    # The CPU time of this thread: other work on the machine does not count.
     assert min(spent) < 1.0
     assert redacted_by == []
 
@@ -95,7 +95,7 @@ def test_a_patch_that_waits_cannot_be_read_and_is_replaced_by_the_redacted_one(
         office.hf.store, "SELECT name, state FROM holdfast.artifact WHERE name LIKE '%sealed'"
     )
     assert [row["state"] for row in states] == ["removed"]
-    # The same request is known again, and the redacted patch can be reviewed once more.
+    # The same request is recognized, and the redacted patch can be reviewed again.
     assert not office.submit(source=Source.posted(PATCH)).differs
     again = office.reviews.rerun("cl-1", 2, "k2", org_id=ORG)
     office.work_out()
@@ -121,7 +121,7 @@ def test_a_worker_that_dies_after_the_patch_was_replaced_continues_with_the_reda
     done = office.again(asked)
     assert done.word is ReviewProgress.SUCCEEDED
     assert office.count("review_seal") == 0
-    # What only the sealed patch said is kept.
+    # Data that only the sealed patch contained is kept.
     assert done.origin is not None
     assert (done.origin.author, done.origin.title) == ("Ann Lee", "Round it")
 

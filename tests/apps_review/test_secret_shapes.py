@@ -1,4 +1,4 @@
-"""Keys of many issuers are struck wherever they stand, ordinary code stays, and it takes no time.
+"""Keys of many issuers are redacted in any position, ordinary code is kept, and it is fast.
 
 The samples are made at run time from a seed, so that no key is part of the source.
 """
@@ -27,7 +27,7 @@ URL = ALNUM + "_-"
 
 
 class Maker:
-    """Makes keys as their issuers do."""
+    """Makes keys in the formats of their issuers."""
 
     def __init__(self, seed: str) -> None:
         self.random = random.Random(seed)
@@ -94,7 +94,7 @@ KEYS = {
     "circleci": lambda m: f"CCIPAT_{m.of(22)}_{m.of(40, HEX)}",
     "langsmith": lambda m: f"lsv2_pt_{m.of(32, HEX)}_{m.of(10, HEX)}",
 }  # fmt: skip
-# Under a name that says nothing, so that only the shape can tell.
+# Under a neutral name, so that only the shape identifies the key.
 LINES = [
     'x = "{}"',
     "  value: {}",
@@ -197,7 +197,7 @@ def marks_in(text: str) -> int:
 
 
 def test_ordinary_code_is_left_alone() -> None:
-    """At most one value in 2,000 lines is struck, of the standard library and of our own code."""
+    """At most one value in 2,000 lines of the standard library and of our own code is redacted."""
     package = Path(holdfast.__file__).parent
     files = {*Path(sysconfig.get_paths()["stdlib"]).glob("*.py"), *package.glob("engine/*.py")}
     lines = struck = 0
@@ -258,7 +258,7 @@ HOSTILE = [
 
 
 def takes_at_most(limit: float, text: str, path: str) -> bool:
-    """Whether a megabyte of it takes the processor so many seconds, in the best of five rounds.
+    """Whether a megabyte takes this many seconds of CPU time, in the best of five rounds.
 
     Other work on the machine only adds to the time, so one round within the limit is proof.
     """

@@ -1,4 +1,4 @@
-"""Secrets in a change: none reaches a model, every line stays where it is, and code stays code."""
+"""Secrets in a change: no model gets one, line numbers do not change, and code is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large changes: divided so that nothing is lost, and put together so that nothing is doubled."""
+"""Large changes are split without a loss, and their findings are merged without duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages of a review: budgets of their own, and what is done stays done."""
+"""The stages of a review: each has its own attempts, and a completed stage is not repeated."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_worker_that_dies_while_telling_leaves_what_the_next_one_resolves(
 
 @pytest.mark.req("N-07", "N-11")
 def test_a_replay_two_days_later_sends_nothing_that_was_taken(bench: Bench) -> None:
-    # One is told, the other cannot be.
+    # One recipient gets the message, the other has an invalid address.
     bench.channel.script("accepted", "refused")
     asked = bench.submit(to=[ANN, BEN])
     bench.work_out()

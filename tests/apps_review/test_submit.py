@@ -1,4 +1,4 @@
-"""Submitting a review: the caller's key, the gate, and what is refused at the edge."""
+"""Submitting a review: the caller's key, the gate, and requests that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions of a changelist: what is done stays done, and a rerun is asked for."""
+"""Versions of a changelist: a completed review is not repeated, except on request."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_while_nothing_has_succeeded_any_version_is_another_review(bench: Bench)
 
 @pytest.mark.req("N-02")
 def test_a_late_success_of_a_lower_version_does_not_lower_the_bar(bench: Bench) -> None:
-    # Its message is in the outbox, and is taken at the second try only.
+    # Its message is in the outbox, and is accepted at the second attempt only.
     bench.channel.script("rejected")
     first = bench.submit(1, "k1")
     bench.work()
@@ -178,7 +178,7 @@ def test_of_two_concurrent_versions_the_lower_is_not_notified_last(
         intend(hf, job, review)
 
     def read_slowly(tx: Tx, review: Review) -> Any:
-        # The higher one is marked and not committed when the lower one comes.
+        # The higher version is marked and not committed when the lower one is submitted.
         if not begun.is_set():
             begun.set()
             wait_for_a_lock(url)
@@ -214,7 +214,7 @@ def test_there_is_no_rerun_of_what_never_ran(bench: Bench) -> None:
 
 
 def stand(bench: Bench, state: str, succeeded: int | None, changelist: str) -> str:
-    """Version 2 of a changelist in a state, beside a version that succeeded; its id."""
+    """Version 2 of a changelist in a state, with a version that succeeded; its id."""
 
     def ask(version: int) -> Submitted:
         key = f"{changelist}-{version}"
@@ -242,7 +242,7 @@ def test_a_version_that_has_a_review_is_answered_with_it_whatever_became_of_it(
 ) -> None:
     for state, succeeded in product(("queued", "completed", "failed", "canceled"), (None, 1, 3)):
         if (state, succeeded) == ("queued", 3):
-            # It would run along with the other.
+            # It would run at the same time as the other.
             continue
         name = f"{state}-{succeeded}"
         review_id = stand(bench, state, succeeded, name)
@@ -250,7 +250,7 @@ def test_a_version_that_has_a_review_is_answered_with_it_whatever_became_of_it(
 
         for key, rerun in product((f"{name}-2", f"{name}-new"), (False, True)):
             if "new" in key and state in ("failed", "canceled") and succeeded == 3:
-                # There is nothing to answer with, and a higher version has been told.
+                # There is no review to answer with, and a message about a higher version was sent.
                 with pytest.raises(InvalidReview, match="must be higher than 3"):
                     bench.submit(2, key, changelist=name, rerun=rerun)
                 continue

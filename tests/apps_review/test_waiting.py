@@ -1,4 +1,4 @@
-"""A review waits for its deliveries, and is brought back if it died for want of one."""
+"""A review waits for its deliveries, and is restored if it failed because one was missing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def the_delivery(hf: Holdfast, state: str) -> str:
 
 
 def work_for(bench: Bench, seconds: float) -> None:
-    """Work at every moment at which a job is due."""
+    """Run at every time at which a job is due."""
     end = bench.clock.now() + timedelta(seconds=seconds)
     while bench.clock.now() < end:
         bench.work()
@@ -119,7 +119,7 @@ def test_a_review_that_died_for_a_delivery_is_brought_back_when_that_is_marked(
         ReviewProgress.FAILED,
         "RECIPIENT_UNREACHABLE",
     )
-    # What waits for its delivery alone is retried; what is brought back runs.
+    # A review that only waits for its delivery is retried; a restored one runs.
     expected = (
         ReviewProgress.RETRYABLE_FAILED if decision == "resend" else ReviewProgress.IN_PROGRESS
     )

@@ -1,4 +1,4 @@
-"""Both stores of bytes, one body: every test that asks for `shop` runs on each."""
+"""Both blob stores with the same tests: every test that uses `shop` runs on each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.artifacts.s3_store import S3BlobStore
 from tests.artifact.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server
 from tests.story import make_holdfast
 
-# Making a client reads descriptions of services for a tenth of a second, in every test.
+# Making a client loads descriptions of services, which takes 0.1 s in every test.
 _shared_client = functools.cache(s3_module._client)
 
 LINK_KEY = "a key for the links of tests"
@@ -23,7 +23,7 @@ LINK_KEY = "a key for the links of tests"
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """The server. Its absence is a failure, never a skip."""
+    """The server. If it is missing, the tests fail; they are not skipped."""
     server = S3Server()
     yield server
     server.close()
@@ -48,12 +48,12 @@ def folder(tmp_path: Path) -> ArtifactSettings:
     return ArtifactSettings(store=f"file://{tmp_path}/kept")
 
 
-# Rows and bytes know nothing of each other: two databases and two stores are three pairs, not four.
+# Rows and bytes are independent: two databases and two stores are covered by three pairs, not four.
 @pytest.fixture(params=["sqlite-folder", "postgres-folder", "sqlite-s3"])
 def pair(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[str, ArtifactSettings]:
-    """A database, and where artifacts are kept."""
+    """A database, and a blob store."""
     monkeypatch.setattr(s3_module, "_client", _shared_client)
     database, _, kept = request.param.partition("-")
     url = {"sqlite": "migrated_sqlite_url", "postgres": "postgres_url"}[database]
@@ -72,13 +72,13 @@ def shop(pair: tuple[str, ArtifactSettings], clock: FakeClock) -> Iterator[Holdf
 
 
 class Bytes:
-    """The bytes themselves, past all our code."""
+    """The stored bytes, read without our code."""
 
     def __init__(self, hf: Holdfast) -> None:
         self.blobs = hf.artifacts.blobs
 
     def all(self) -> list[str]:
-        """Every key under which anything lies, whole or not."""
+        """Every key with stored bytes, complete or partial."""
         if isinstance(self.blobs, FileBlobStore):
             root = self.blobs.root
             files = (path for path in root.rglob("*") if not path.is_dir())

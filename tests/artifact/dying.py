@@ -1,10 +1,10 @@
-"""Where a writer may die, and what it writes."""
+"""The points at which a writer is killed, and the bytes that it writes."""
 
 from __future__ import annotations
 
 from holdfast.artifacts.s3_store import PART_BYTES
 
-# More than one part, so that an upload in parts is under way when the second half comes.
+# More than one part, so that an upload in parts is in progress when the second half arrives.
 SIZE = PART_BYTES + 1
 
 POINTS = [

@@ -35,7 +35,7 @@ class S3Server:
         self.endpoint = self._wait()
 
     def _wait(self) -> str:
-        """The server says where it listens once it does."""
+        """The server prints its address once it listens."""
         assert self._process.stderr is not None
         said = []
         for line in self._process.stderr:

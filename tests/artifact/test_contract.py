@@ -1,4 +1,4 @@
-"""What artifacts promise, whatever the database and whatever holds the bytes."""
+"""The guarantees of artifacts on every database and every blob store."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_an_artifact_for_a_job_that_is_not_there_is_refused(shop: Holdfast, lyin
     assert lying.all() == []
 
 
-# -- bytes that are not what was stored
+# -- bytes that differ from the stored ones
 
 
 @pytest.mark.req("Q-10")
@@ -248,7 +248,7 @@ def test_an_artifact_that_ends_while_it_is_being_opened_is_not_found(
         shop.artifacts.open(artifact.id, org_id=ORG)
 
 
-# -- the end
+# -- expiry and deletion
 
 
 def test_an_artifact_is_not_found_from_the_moment_it_expires(
@@ -319,7 +319,7 @@ def test_a_removed_artifact_is_gone_at_once(shop: Holdfast, lying: Bytes) -> Non
 
 
 class Away:
-    """A blobs that cannot be reached for a while."""
+    """A blob store that is unavailable for a while."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -342,7 +342,7 @@ def test_bytes_that_cannot_be_reached_are_erased_when_they_can(
     marked = {shop.artifacts.get(each.id, org_id=ORG).state for each in (first, second)}
     left = len(lying.all())
     blobs.is_away = False
-    # The one that failed waits; it must not keep the other from its turn.
+    # The failed one waits; it must not delay the other.
     soon = cleanup.erase_artifacts(shop.store, lambda: blobs, limit=10)
     clock.advance(cleanup.PAUSE)
     later = cleanup.erase_artifacts(shop.store, lambda: blobs, limit=10)
@@ -403,7 +403,7 @@ with Holdfast(settings=settings) as hf:
 def test_sixty_four_mebibytes_pass_through_in_constant_memory(
     migrated_sqlite_url: str, request: pytest.FixtureRequest, store: str
 ) -> None:
-    """Measured in a process of its own: what 64 MiB need beyond what 17 MiB needed."""
+    """The memory of 64 MiB beyond that of 17 MiB, measured in a separate process."""
     kept: ArtifactSettings = request.getfixturevalue(store)
     done = subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""A process may die at any point of a writing. What it left is taken away, and nothing else."""
+"""A process may be killed at any point of a write. Cleanup deletes its remains and nothing else."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def test_a_writer_that_died_after_its_commit_has_stored_its_artifact(
             assert file.read() == bytes(2 * SIZE)
 
 
-# -- the database goes away
+# -- a lost database connection
 
 
 class Forgetful(FaultyStore):
-    """Commits, but the answer is lost and the work is run again, as the store does by itself."""
+    """Commits, but the answer is lost and the store runs the work again."""
 
     def write(self, work: Callable[[Tx], T]) -> T:
         self.inner.write(work)
@@ -156,7 +156,7 @@ def test_a_writer_without_a_database_leaves_its_bytes_to_the_sweep(
     assert lying.all() == []
 
 
-# -- slow writers and passes at once
+# -- slow writers during a cleanup
 
 
 @pytest.mark.parametrize("size", [1, SIZE])
@@ -169,7 +169,7 @@ def test_a_writer_slower_than_the_grace_period_learns_that_it_was_abandoned(
         assert shop.artifacts.upkeep()["swept"] == 1
         yield b"y"
 
-    # What a folder or an upload in parts had so far is gone, and finishing it is refused there.
+    # The partial file or upload is deleted, and finishing it is refused.
     with pytest.raises((WriteConflict, ArtifactStoreDown)) as refused:
         put(shop, slow())
 
@@ -187,7 +187,7 @@ def test_a_frozen_abandoned_and_dead_writer_is_removed_by_the_second_sweep(
         monkeypatch.setattr(shop.artifacts.blobs, "discard", lambda place: None)
         assert shop.artifacts.upkeep()["swept"] == 1
         monkeypatch.undo()
-        # A dead process cleans up nothing.
+        # A killed process cleans up nothing.
         monkeypatch.setattr(write, "_give_up", lambda *_: None)
 
     with pytest.raises(WriteConflict):

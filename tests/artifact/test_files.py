@@ -1,4 +1,4 @@
-"""A folder that others can reach: planted links and pipes, modes, a full disk."""
+"""A folder that other users can write: planted links and pipes, modes, a full disk."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_a_key_that_others_could_know_is_not_used(
         blobs.link_key()
 
 
-# -- where
+# -- the location
 
 
 @pytest.mark.parametrize(

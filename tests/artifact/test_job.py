@@ -1,4 +1,4 @@
-"""Artifacts in the hands of a running job."""
+"""Artifacts of a running job."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_result_refers_to_artifacts_however_the_handler_returns_them(
         "deep": {"of": [{"this": made.ref}], "score": 1},
         "reference": made.ref,
     }[shape]  # fmt: skip
-    # Whoever reviews the plan opens it by what the result says.
+    # The reviewer of the plan opens it by the id in the result.
     with hf.artifacts.open(made.ref, org_id=ORG, actor="user:43") as file:
         assert file.read() == b"{}"
 
@@ -175,7 +175,7 @@ def test_a_canceled_job_stops_between_two_chunks_and_leaves_nothing(
                 given.append(number)
                 if number == 3:
                     shop.cancel(job.id, org_id=ORG, reason="enough")
-                    # As the worker's keeper does when it hears of the request.
+                    # As the lease renewer of the worker does when it reads the request.
                     job.token.set()
                 yield bytes(1000)
 

@@ -1,4 +1,4 @@
-"""Download links: what opens, and that everything else is refused in the same words."""
+"""Download links: valid links open, and all others are refused with the same message."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_token_of_another_key_is_refused() -> None:
         read_link(sign_link(LINK, KEY + "."), KEY)
 
 
-# -- the way of a link, on every pair
+# -- download by a link, on every pair
 
 
 @pytest.mark.req("Q-11")

@@ -1,4 +1,4 @@
-"""Names are for people: refused if they could harm one, and never part of a path."""
+"""Names are for display: harmful ones are refused, and no name is part of a path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the database refuses about artifacts, by whatever SQL."""
+"""Database constraints of artifacts, with any SQL."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def test_a_writing_artifact_is_not_ended_by_half(hf: Holdfast, rule: str, change
     with pytest.raises(RuleBroken) as refused:
         update(hf, change)
 
-    # An unknown state breaks the edge as well; which of the two speaks is the database's choice.
+    # An unknown state breaks the transition rule as well; the database chooses which of the two it
+    # reports.
     assert refused.value.rule in (rule, "artifact_edge")
 
 

@@ -1,4 +1,4 @@
-"""What only an S3-compatible store can do to us."""
+"""Faults that only an S3-compatible store can have."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_store_that_is_away_may_be_tried_again(
 
 
 class Cutting:
-    """A server that promises a thousand bytes, sends ten and hangs up."""
+    """A server that announces a thousand bytes, sends ten and closes the connection."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
