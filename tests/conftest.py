@@ -39,7 +39,7 @@ lease_renewer.TICK_SECONDS = 0.05
 lease_renewer.CANCEL_LOOK_SECONDS = 0.1
 
 FILES = "holdfast-tests-"
-# Files of tests/store that ask nothing about plans, files or connections of a database.
+# Files of tests/store that do not test plans, files or connections of a database.
 REUSING = {
     "test_caller_connection",
     "test_caller_connection_tenant",
@@ -49,7 +49,7 @@ REUSING = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put the files of tests into memory, where waiting for the disk takes no time.
+    """Put the files of tests into memory, which avoids waits for the disk.
 
     A killed process loses nothing there either; only a machine that stops would.
     """
@@ -205,9 +205,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _planted(reporter: pytest.TerminalReporter) -> Iterator[str]:
-    """How many of the violations that were planted verify found, on each database.
+    """The number of planted violations that verify found, on each database.
 
-    With HOLDFAST_PLANTED set also what became of each, which is what ``make planted`` prints.
+    With HOLDFAST_PLANTED set also the result of each, which is what ``make planted`` prints.
     """
     became: dict[str, dict[str, str]] = {}
     for outcome in ("passed", "failed"):

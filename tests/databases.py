@@ -229,7 +229,7 @@ _ROWS = psycopg.pq.ExecStatus.TUPLES_OK
 
 
 def _is_alone(used: Database) -> bool:
-    """Whether no connection is left but ours. Those that were closed get a moment to end."""
+    """Whether only our connection is left. Closed ones get a moment to end."""
     known = [one.info.backend_pid for one in (used.inside, *used.warm)]
     deadline = time.monotonic() + CLOSING_SECONDS
     while used.inside.execute(OTHERS, {"known": known}).fetchone():
@@ -287,7 +287,7 @@ def share_connections(databases: Databases) -> None:
         prepared._known = known
 
     def open_or_reuse(pool: Pool) -> Connection:
-        # A test that replaces psycopg.connect wants to see every connection.
+        # A test that replaces psycopg.connect has to see every connection.
         if os.getpid() == owner and psycopg.connect == connect:
             found = databases.warm_connection(pool._dsn)
             if found is not None:

@@ -1,4 +1,4 @@
-"""A worker of its own process that is killed at a point of the lane, as by kill -9."""
+"""A worker in a separate process that is killed at a point of batch processing, as by kill -9."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.forking import SPAWN
 
 
 def die(house: House, point: Point, name: str, *, nth: int = 1, must: bool = True) -> None:
-    """Let a worker perform the run *name* and be killed when it comes to *point* the nth time."""
+    """Let a worker perform the run *name*, and kill it the nth time that it reaches *point*."""
     house.opened += 1
     told: dict[str, Any] = {
         "url": house.url,

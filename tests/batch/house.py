@@ -1,8 +1,8 @@
-"""Two workers, one database, and a provider that misbehaves; and what is counted in the end.
+"""Two workers, one database, a provider that misbehaves, and the counts at the end.
 
-Everything goes by one fake clock: the workers', the database's and the provider's. The provider is
-the simulator, over HTTP; its bill says what was paid twice, and a word that only one person's text
-holds says where that text went.
+Workers, database and provider use one fake clock. The provider is the simulator, over HTTP. Its
+bill shows which items were paid twice. Every text has a unique word, which shows where the text was
+sent.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ SCHEMA = {
     "required": ["text"],
     "additionalProperties": False,
 }
-# What is private, and where it may be: no other column holds a word of it.
+# The private columns: no other column may hold a word of them.
 PRIVATE = {"job": {"payload", "result"}, "job_history": {"payload", "result"}}
 
-# An answer that a busy machine holds up is no fault of the provider's.
+# An answer that is late because the machine is busy is not a fault of the provider.
 PATIENCE = 30.0
 
 
 class Shorten:
-    """Makes a text shorter, and knows whether an answer is about it."""
+    """Makes a text shorter, and checks whether an answer is about it."""
 
     def request(self, item: Item) -> Request:
         return Request((item.payload["text"],), "Shorten the text.", schema=SCHEMA)
@@ -82,7 +82,7 @@ def make_app(
     read_seconds: float = PATIENCE,
     **settings: Any,
 ) -> Holdfast:
-    """One worker's application: the same in every process, but for the ids that it makes."""
+    """One worker's application: the same in every process, except for the ids that it makes."""
     os.environ[KEY] = "sk-simulated-0123456789"
     paths = {"openai": "/openai/v1", "azure": "/az/openai", "gemini": "/gemini"}
     paths |= {"anthropic": "/anthropic", "mistral": "/mistral"}
@@ -130,7 +130,7 @@ def run(hf: Holdfast, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What is counted when everything has come to rest."""
+    """The counts at the end, when no work is left."""
 
     paid_twice: int
     lost: int
@@ -138,7 +138,7 @@ class Tally:
     held: int
     states: Counter[str]
     errors: Counter[str]
-    # Attempts that were charged, all jobs together.
+    # Attempts of all jobs.
     charged: int
     wrong: dict[str, list[str]]
 
@@ -154,7 +154,7 @@ class Tally:
 
 @dataclass
 class House:
-    """The scene: what a story needs to begin, go on and be judged."""
+    """The scene of a test: its workers, its provider, its steps and its counts."""
 
     url: str
     clock: FakeClock
@@ -199,12 +199,12 @@ class House:
     def hf(self) -> Holdfast:
         return self.workers[0]
 
-    # -- going on
+    # -- steps
 
     def enqueue(
         self, count: int, *, orgs: Sequence[str] = (ORG, OTHER_ORG), **options: Any
     ) -> None:
-        """So many jobs, of the tenants in turn, each with a word of its own."""
+        """Enqueue this many jobs, of the tenants in turn, each with a unique word."""
         for number in range(len(self.jobs), len(self.jobs) + count):
             canary = f"canary-{number:04d}x{number * 7919 % 9973:04d}"
             payload = {"text": f"Dear {canary}, please call me back about number {number}."}
@@ -213,7 +213,7 @@ class House:
             self.canaries[job.id] = canary
 
     def both(self, name: str) -> None:
-        """The same run by both workers, at the same moment."""
+        """Perform the same run with both workers at the same time."""
         barrier = threading.Barrier(len(self.workers))
         failures: list[BaseException] = []
 
@@ -239,11 +239,12 @@ class House:
         self.both(COLLECTOR)
 
     def go_on(self, *, days: float = 4.0) -> None:
-        """Turn after turn until everything has come to rest; at most so many days."""
+        """Repeat the steps until no work is left, for at most this many days."""
         end = self.clock.now() + timedelta(days=days)
         turns = 0
         while self.clock.now() < end and not self.rests:
-            # Within a few hours all that is doubtful is decided; then only windows have to end.
+            # Within a few hours all unknown outcomes are decided; after that only windows have to
+            # end.
             self.turn(minutes=15 if turns < 16 else 180)
             turns += 1
         for hf in self.workers:
@@ -252,7 +253,7 @@ class House:
 
     @property
     def rests(self) -> bool:
-        """Whether nothing will happen any more by itself."""
+        """Whether no further change will happen without an operator."""
         (row,) = look(
             self.hf.store,
             "SELECT (SELECT count(*) FROM holdfast.provider_batch WHERE state NOT IN"
@@ -265,7 +266,7 @@ class House:
         )
         return not row["batches"] and not row["jobs"]
 
-    # -- what there is to see
+    # -- inspection
 
     def rows(self) -> list[dict[str, Any]]:
         return [
@@ -290,7 +291,7 @@ class House:
         return Counter(str(event.change) for event in self.told if isinstance(event, BatchChanged))
 
     def tally(self) -> Tally:
-        """Count it all."""
+        """Count all results."""
         rows = self.rows()
         held = self._held()
         unfinished = {
@@ -310,7 +311,7 @@ class House:
         )
 
     def _held(self) -> set[str]:
-        """The jobs that wait for a person."""
+        """The jobs that wait for an operator."""
         return {
             row["job_id"]
             for row in look(
@@ -322,7 +323,7 @@ class House:
         }
 
     def _unplaced(self) -> set[str]:
-        """Charges under a name that no item has."""
+        """Charges with a custom id that no item has."""
         billed = {charge.custom_id for charge in self.sim.ledger.charges if charge.custom_id}
         ours = look(self.hf.store, "SELECT custom_id FROM holdfast.batch_item")
         return billed - {row["custom_id"] for row in ours}

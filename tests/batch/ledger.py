@@ -1,4 +1,4 @@
-"""What the stories about money need: prices, items of a batch, entries of the ledger."""
+"""Shared data of the tests about money: prices, items of a batch, entries of the ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH = "0198c0de-0000-7000-8000-0000000000b1"
 JOB = "0198c0de-0000-7000-8000-0000000000c1"
 ACCOUNT = "openai|openai_responses|https://api.openai.com/v1|abc123def456"
 ROUTE = Route("openai", "openai_responses", "m1", source_locale="en", target_locale="es")
-# A million tokens in cost a dollar by batch, two by a call; out four and eight.
+# A million input tokens cost a dollar by batch and two by a call; output tokens four and eight.
 PRICES = tuple(
     PriceSettings(
         provider="openai",
@@ -33,7 +33,7 @@ PRICES = tuple(
 
 
 def call(number: int = 0, route: Route = ROUTE, **more: Any) -> CallEntry:
-    """An entry of an item that used 1,000 tokens in and 100 out: 1,400 millionths of a dollar."""
+    """An entry of an item with 1,000 input and 100 output tokens: 1,400 millionths of a dollar."""
     given = {
         "org_id": ORG,
         "batch_id": BATCH,
@@ -51,7 +51,7 @@ def call(number: int = 0, route: Route = ROUTE, **more: Any) -> CallEntry:
 
 
 def put_open_item(store: Store, number: int, reserve_pico: int | None) -> None:
-    """An item on its way, as a submitter would have stored it."""
+    """An item in flight, as a submitter stores it."""
     store.write(lambda tx: store_item(tx, number, reserve_pico))
 
 

@@ -1,4 +1,4 @@
-"""Jobs on their way out: an application with a scripted provider, and workers that may die."""
+"""Jobs before and during submission: an application, a scripted provider, and killed workers."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ SCHEMA = {
 
 
 class Died(BaseException):
-    """A worker is gone, as by kill -9: nothing behind the point runs."""
+    """Simulates a worker that is killed by kill -9: nothing after the point runs."""
 
 
 class Shout:
-    """Asks for a text in capitals. What it raises for a text is the test's to say."""
+    """Requests a text in capitals. The test selects the error that a text raises."""
 
     raises: dict[str, BaseException]
 
@@ -73,7 +73,7 @@ class Outgoing:
     work: Shout
     told: list[Event] = field(default_factory=list)
 
-    # -- what happens
+    # -- steps
 
     def enqueue(
         self, *texts: str, org_id: str = ORG, route: Route | None = None, **options: Any
@@ -117,7 +117,7 @@ class Outgoing:
             return service.submit_once(self.budget(owner, **profile))
 
     def die(self, at: Point, *, owner: str = "dead") -> bool:
-        """Submit until that point is reached; False if it never is."""
+        """Submit until that point is reached; False if it is never reached."""
         try:
             self.submit(owner=owner, dies_at=at)
         except Died:
@@ -134,7 +134,7 @@ class Outgoing:
         self.clock.advance(**length)
 
     def settle_down(self, *, rounds: int = 60, minutes: float = 5) -> None:
-        """Let time pass, with a run and a reaper now and then, until nothing is on its way out."""
+        """Let time pass, with runs and rescues, until no item is in submission."""
         for _ in range(rounds):
             self.later(minutes=minutes)
             rescue_jobs(self.hf.store, limit=1_000, find=MAINTENANCE.find_stale)
@@ -143,7 +143,7 @@ class Outgoing:
                 return
         raise AssertionError(f"still under way: {self.under_way}")
 
-    # -- what there is
+    # -- inspection
 
     @property
     def under_way(self) -> list[str]:
@@ -196,7 +196,7 @@ class Outgoing:
 
 
 def set_out(hf: Holdfast, clock: FakeClock, **provider: Any) -> Outgoing:
-    """Declare the work and give it a provider."""
+    """Declare the model work and give it a provider."""
     scripted = ScriptedProvider(clock, **provider)
     accounts = ScriptedAccounts(scripted)
     work = Shout()

@@ -1,4 +1,4 @@
-"""Batches that are at the provider already, written down by hand: what a collector begins with."""
+"""Batches that a provider already runs, inserted by hand, for tests of the collector."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SCHEMA = {
 
 
 class Shout:
-    """Says a text louder."""
+    """Returns a text in capitals."""
 
     def request(self, item: Item) -> Request:
         return Request((item.payload["text"],), "Shout.", schema=SCHEMA)
@@ -58,7 +58,7 @@ class Shout:
 
 @dataclass(slots=True)
 class Planted:
-    """A batch, the jobs that wait for it, and what the provider has of it."""
+    """A batch, the jobs that wait for it, and its data at the provider."""
 
     id: str
     at_provider: StoredBatch
@@ -209,7 +209,7 @@ class Stage:
         )
 
     def results(self, planted: Planted, data: bytes | None = None) -> bytes:
-        """What the first file of a batch's results holds; with *data*, from then on."""
+        """The contents of a batch's first result file; *data* replaces them."""
         file = self.provider.files[planted.at_provider.result_files[0]]
         if data is not None:
             file.data = data
@@ -225,7 +225,7 @@ class Stage:
         return [str(event.change) for event in self.told if isinstance(event, BatchChanged)]
 
     def other_service(self, store: Store) -> BatchService:
-        """The same lane in another process."""
+        """The same batch service in another process."""
         return BatchService(replace(self.service.resources, store=store))
 
 
@@ -242,7 +242,7 @@ def set_stage(hf: Holdfast, clock: FakeClock) -> Stage:
 
 
 def line_of(custom_id: str, text: str, echo: str = "", **extra: Any) -> bytes:
-    """A line of results by hand."""
+    """A hand-written line of results."""
     data = {"text": text, **({"rid": echo} if echo else {})}
     found = {
         "custom_id": custom_id,

@@ -51,7 +51,7 @@ WINDOW = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The provider says no, and nothing happened."""
+    """The provider refuses the call and does nothing."""
 
     kind: FailureKind = FailureKind.CAPACITY
     code: str = "slow_down"
@@ -61,18 +61,18 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """The answer is lost. *accepted*: it happened all the same. *later*: it happens after that."""
+    """The answer is lost. *accepted*: the call took effect. *later*: it takes effect afterwards."""
 
     accepted: bool = False
     later: timedelta | None = None
     reason: str = "timeout"
-    # The provider's own error, such as 529: it does not say whether it happened.
+    # The provider's own error, such as 529: it does not tell whether the call took effect.
     status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Do something of the test's own just before the provider would answer."""
+    """Call a function of the test just before the provider answers."""
 
     before: Callable[[], None]
 
@@ -112,7 +112,7 @@ class StoredBatch:
 
 @dataclass(slots=True)
 class ScriptedProvider:
-    """The adapter and the provider behind it."""
+    """The adapter and the provider that it calls."""
 
     clock: FakeClock
     kind: str = "scripted"
@@ -123,17 +123,17 @@ class ScriptedProvider:
     batches: dict[str, StoredBatch] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     paid: Counter[str] = field(default_factory=Counter)
-    # What an item's answer is; a Failure is an answer, None leaves the item out of the results.
+    # The answer to an item; a Failure is an answer, None omits the item from the results.
     answer: Callable[[dict[str, Any]], Answer | None] | None = None
     _steps: dict[str, deque[Step]] = field(default_factory=lambda: defaultdict(deque))
     _later: list[tuple[datetime, Callable[[], None]]] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    # -- what a test says and asks
+    # -- scripts and inspection
 
     def script(self, operation: str, *steps: Step) -> None:
-        """What the next calls of *operation* do: upload, create, get, scan, cancel, read …"""
+        """Script the next calls of *operation*: upload, create, get, scan, cancel, read …"""
         self._steps[operation].extend(steps)
 
     def double_paid(self) -> dict[str, int]:
@@ -151,7 +151,7 @@ class ScriptedProvider:
         return [file for file in self.files.values() if file.deleted_at is None]
 
     def complete(self, *batch_ids: str, phase: BatchPhase = BatchPhase.COMPLETED) -> None:
-        """Run these batches, or all that run, to an end; what was executed is paid for."""
+        """End these batches, or all running ones; executed items are charged."""
         self._catch_up()
         for batch in list(self.batches.values()):
             if batch.phase is not BatchPhase.RUNNING or (batch_ids and batch.id not in batch_ids):
@@ -388,7 +388,7 @@ class ScriptedAccounts:
     adapter: ScriptedProvider
     providers: Sequence[str] = ("openai", "gemini")
     missing: set[str] = field(default_factory=set)
-    # What is reached with the credential that came after a missing one.
+    # The credential that replaced a missing one reaches this provider.
     after: ScriptedProvider | None = None
 
     def for_route(self, route: Route) -> Account:

@@ -1,4 +1,4 @@
-"""Accounts from the settings: one address, one credential, and nothing of it to be seen."""
+"""Accounts from the settings: one address, one credential, and no secret in any output."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Listener(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *said: Any) -> None:
-        """Tests are quiet."""
+        """No sleep and no output in tests."""
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ ROUTE = Route("openai", "openai_responses", "gpt-5.2", prompt_version="v3", targ
 
 
 class Shout:
-    """Says a text louder."""
+    """Returns a text in capitals."""
 
     def request(self, item: Item) -> Request:
         return Request((item.payload["text"],), "Shout.")
@@ -225,7 +225,7 @@ def test_a_limit_key_is_not_for_the_lane(hf: Holdfast) -> None:
         enqueue(hf, limit_key="vendor")
 
 
-# -- who takes it
+# -- which queue takes it
 
 
 @pytest.mark.req("B-19")

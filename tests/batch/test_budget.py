@@ -1,4 +1,4 @@
-"""Budgets: what goes beyond a tenant's day waits, and nothing else does."""
+"""Budgets: items beyond a tenant's daily budget wait, and no others."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_as_many_jobs_go_as_the_budget_has_room_for_and_the_others_wait(
 
     found = held(store, settings, *wanting(5), *wanting(2, org_id=OTHER_ORG))
 
-    # Five entries' worth: one is spent, one on its way, so three of the five fit.
+    # The cost of five entries: one is spent and one in flight, so three of the five fit.
     later = clock.now() + timedelta(minutes=15)
     waits = Hold("budget", later)
     assert found == {f"{ORG}-3": waits, f"{ORG}-4": waits}
@@ -158,7 +158,7 @@ def test_an_answer_that_turns_out_to_have_no_price_counts_with_what_was_reserved
 def test_two_submitters_at_once_do_not_spend_the_same_money(
     hf: Holdfast, url: str, clock: FakeClock
 ) -> None:
-    """The second decides while the first has decided and not committed, unless it has to wait."""
+    """The second decides before the first commits its decision, unless it has to wait."""
     settings = budgets(org="0.0014")
     other = open_store(url, clock=clock)
     has_decided, other_has_decided = threading.Event(), threading.Event()
@@ -169,7 +169,7 @@ def test_two_submitters_at_once_do_not_spend_the_same_money(
             store_item(tx, 0, ENTRY)
             went.append("first")
         has_decided.set()
-        # True only if nobody made the other one wait.
+        # True only if the other one did not have to wait.
         assert not other_has_decided.wait(timeout=0.5)
 
     def submit_too(tx: Tx) -> None:

@@ -1,4 +1,4 @@
-"""A call of its own: one job, one request, one answer, and a record of it before it is made."""
+"""A direct call: one job, one request, one answer, and a record that precedes the call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SECRET = "a sentence that is nobody else's"
 
 
 class Shout:
-    """Says a text louder, and will not say some."""
+    """Returns a text in capitals, and refuses some."""
 
     def request(self, item: Item) -> Request:
         return Request((item.payload["text"],), "Shout.", schema=SCHEMA)
@@ -148,7 +148,7 @@ def test_an_answer_that_the_application_will_not_have_is_dead_and_paid_for(scene
 
 
 def break_accept(scene: Scene, times: int) -> None:
-    """So many times the application cannot take its answer."""
+    """The number of times that the application cannot accept its answer."""
     work = scene.hf.registry.get("text.shout").work
     accept, left = work.accept, [ConnectionError] * times
 
@@ -367,7 +367,7 @@ def test_a_call_without_a_price_is_reported(scene: Scene) -> None:
     assert [(row["cost_pico"], bool(row["is_priced"])) for row in scene.ledger] == [(None, False)]
 
 
-# -- answers that never came, and workers that died
+# -- lost answers and killed workers
 
 
 @pytest.mark.parametrize("was_accepted", [False, True])
@@ -478,7 +478,7 @@ def test_a_worker_that_lost_its_lease_before_the_intent_does_not_call(scene: Sce
     assert (scene.provider.calls["call"], scene.items) == (0, [])
 
 
-# -- what the application keeps
+# -- data that the application stores
 
 
 class Keeps(Shout):

@@ -1,4 +1,4 @@
-"""Calls of their own through every adapter, over HTTP, against the simulator."""
+"""Direct calls through every adapter, over HTTP, against the simulator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ADAPTERS = {
 
 
 class Shout:
-    """Says a text louder."""
+    """Returns a text in capitals."""
 
     def request(self, item: Item) -> Request:
         return Request((item.payload["text"],), "Shout.", schema=SCHEMA)

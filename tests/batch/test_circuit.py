@@ -1,4 +1,4 @@
-"""Circuits: an account that says no to everything is left alone, and asked again."""
+"""Circuits: an account that refuses every call is paused, and probed later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def open_it(store: Store, account: str = "a", failure: Failure = QUOTA) -> float | None:
-    """Open a circuit; for how many minutes, or None if it is open already."""
+    """Open a circuit; return the minutes, or None if it is open already."""
     until = store.write(lambda tx: open_circuit(tx, SETTINGS, account, "openai", failure))
     return None if until is None else (until - store.clock.now()) / MINUTE
 
@@ -95,7 +95,7 @@ def test_after_ten_refusals_in_a_row_the_circuit_stays_open_until_an_operator_pr
     batches.probe("a", reason="the bill is paid")
 
     assert passage_of(store, SETTINGS, "a") is Passage.PROBE
-    # The one that was refused again begins with the short pause.
+    # The account that was refused again begins with the short pause.
     assert open_it(store) == 20
     with pytest.raises(InvalidAction):
         batches.probe("nobody", reason="the bill is paid")
@@ -111,7 +111,7 @@ def test_of_many_that_come_after_the_pause_one_asks(store: Store, clock: FakeClo
 
     assert found == [Passage.PROBE, *[Passage.SHUT] * 4]
     assert opened(store) == {"a"}
-    # Who asked and never said what came of it is not waited for.
+    # A probe whose worker never reported the result does not block the next probe.
     clock.advance(minutes=5)
     assert passage_of(store, SETTINGS, "a") is Passage.PROBE
     store.write(lambda tx: close_circuit(tx, "a"))

@@ -1,4 +1,4 @@
-"""Collecting: every answer goes to its own job, once, and every item has its own end."""
+"""Collecting: each answer goes to its own job once, and each item has its own outcome."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stage(hf: Holdfast, clock: FakeClock) -> Stage:
 
 
 def answer_with(stage: Stage, answers: dict[str, Failure | None]) -> None:
-    """Let the provider answer these texts in a way of their own, and all others as usual."""
+    """Script the provider's answers to these texts; it answers all others as usual."""
     usual = stage.provider._answer
 
     def answer(line: dict[str, Any]) -> Any:
@@ -54,7 +54,7 @@ def outcomes(done: PassCounts) -> dict[str, int]:
     return dict(done.outcomes)
 
 
-# -- what goes well
+# -- successful items
 
 
 @pytest.mark.req("P-13", "P-14", "P-18", "B-19")
@@ -180,7 +180,7 @@ def test_what_an_application_keeps_is_written_with_the_result(stage: Stage) -> N
     assert words_of(stage.store) == ["ONE", "TWO"]
 
 
-# -- what goes wrong with an item
+# -- failed items
 
 
 @pytest.mark.req("R-13", "R-14", "P-13", "P-21", "P-25")
@@ -351,7 +351,7 @@ def test_the_same_answer_twice_is_one_answer_however_many_there_are(
     stage.provider.complete()
     lines = stage.results(planted).splitlines(keepends=True)
     other = line_of(planted.names[3], "other", planted.echoes[3])
-    # The same in other bytes, so that they have to be looked into.
+    # The same answer in other bytes, so that the contents have to be compared.
     same = [line.replace(b'"model": ', b'"model":  ') for line in lines[:3]]
     stage.results(planted, b"".join(lines) + b"".join(same) + other)
     parse = ScriptedProvider.parse
@@ -472,7 +472,7 @@ def test_a_batch_in_which_nothing_is_ours_is_left_to_an_operator(stage: Stage) -
     assert (row["state"], row["error_code"]) == ("quarantined", "foreign_results")
 
 
-# -- what is missing
+# -- missing items
 
 
 @pytest.mark.req("P-22", "P-21")
@@ -510,7 +510,7 @@ def test_a_file_with_fewer_lines_than_counted_is_read_again_before_anything_is_m
 def test_a_result_file_that_is_named_late_is_read_before_an_item_is_called_missing(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The provider tells no counts, so only the file itself says that there is more to read."""
+    """The provider returns no counts, so only the file shows that there is more to read."""
     planted = stage.plant("one", "two")
     stage.provider.complete()
     first, second = stage.results(planted).splitlines(keepends=True)
@@ -696,7 +696,7 @@ def test_a_finished_batch_without_any_file_is_looked_at_again_and_then_held(
     assert stage.batch(planted)["error_code"] == "results_incomplete"
 
 
-# -- jobs that do not wait any more
+# -- jobs that no longer wait
 
 
 @pytest.mark.req("J-04")
@@ -748,7 +748,7 @@ def test_an_answer_waits_as_long_as_a_week_for_the_application_that_asked_for_it
     assert stage.states(planted) == ["batch_submitted"]
     assert set(stage.alerts) == {("uncollected", 1)}
 
-    # Nothing was put off meanwhile: whoever knows the type has its turn at once.
+    # Nothing was deferred meanwhile: a process that knows the job type runs it at once.
     stage.service.resources.registry.handlers["text.other"] = handler
     stage.collect()
     assert stage.states(planted) == ["completed"]
@@ -794,11 +794,11 @@ def test_each_of_two_applications_takes_its_own_answers_of_a_batch_that_they_sha
     assert stage.provider.standing_files == []
 
 
-# -- an application that cannot take an answer just now
+# -- an application that cannot accept an answer
 
 
 class Frail:
-    """Says a text louder; for one text, one step of it breaks so many times."""
+    """Returns a text in capitals; one step fails for one text a given number of times."""
 
     def __init__(self) -> None:
         self.breaks: Counter[str] = Counter()
@@ -824,7 +824,7 @@ class Frail:
 @pytest.mark.req("P-13")
 @pytest.mark.parametrize(
     ("step", "times"),
-    # What is done for all at once is tried with the halves until the one is alone.
+    # A failed group is split in halves until the failing item is alone.
     [("load", 3), ("request", 1), ("accept", 1)],
 )
 def test_an_answer_that_cannot_be_taken_just_now_is_taken_later_and_paid_for_once(
@@ -895,7 +895,7 @@ def test_an_answer_that_was_asked_for_another_schema_than_the_present_one_is_not
     assert out.states(jobs) == Counter(batch_submitted=2)
     assert out.alerts() == ["uncollected"]
 
-    # Whoever knows the schema that was asked for, such as a work that looks at prompt_version.
+    # A handler that knows the requested schema, such as one that reads prompt_version.
     monkeypatch.undo()
     clock.advance(minutes=30)
     out.service().collector.run_once(worker_id="w1")
@@ -903,7 +903,7 @@ def test_an_answer_that_was_asked_for_another_schema_than_the_present_one_is_not
     assert out.provider.double_paid() == {}
 
 
-# -- cost of it all
+# -- statement counts
 
 
 def test_a_group_is_a_fixed_number_of_statements(

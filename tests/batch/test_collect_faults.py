@@ -1,4 +1,4 @@
-"""Collecting when things go wrong on the way: dead processes, lost leases, silent providers."""
+"""Faults during collection: killed processes, lost leases, silent providers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.story import ORG, by_hand, timeline
 
 
 class Died(BaseException):
-    """The process is gone."""
+    """Simulates a killed process."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def other_store(url: str, clock: FakeClock) -> Iterator[Store]:
     made.close()
 
 
-# -- a process that dies
+# -- a killed process
 
 
 COLLECTING = [
@@ -423,7 +423,7 @@ def test_an_unknown_status_is_not_final_and_is_reported_once(
     assert stage.states(planted) == ["batch_submitted"]
 
 
-# -- reading that breaks off
+# -- an interrupted read
 
 
 @pytest.mark.parametrize(

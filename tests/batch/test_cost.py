@@ -1,4 +1,4 @@
-"""The ledger: one row for each item and call, written once, with what it cost."""
+"""The ledger: one row with the cost of each item and each call, written once."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_items_that_did_not_run_are_free_and_unknown_ones_have_no_cost(store: St
         ("orphan", 1400 * 10**6, None),
     ]
     assert rows[0]["provider_request_id"] == "req_1"
-    # That nobody knows what it used is no lack of a price.
+    # Unknown usage is not a missing price.
     assert recorded.unpriced == frozenset()
 
 
@@ -260,7 +260,7 @@ def test_a_tenant_sees_its_own_part_of_the_ledger(postgres_url: str, clock: Fake
     assert [row[0] for row in seen] == [ORG]
 
 
-# -- asking
+# -- queries
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Money from end to end: the ledger and the provider's bill, a budget, and an empty purse."""
+"""Money from end to end: the ledger and the provider's bill, a budget, and a spent budget."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def test_the_ledger_says_what_the_providers_bill_says(house: House, sim: Simulat
     charged = sim.ledger.total()
     assert len(rows) == 12
     assert tokens == charged
-    # A dollar for a million tokens in and four for a million out, twice that by a call.
+    # A dollar for a million input tokens and four for a million output tokens; a direct call costs
+    # twice as much.
     bill = (charged[0] + 4 * charged[1]) * PICO // 10**6
     (told,) = house.hf.store.read(
         lambda tx: sum_costs(
@@ -85,13 +86,13 @@ def test_an_answer_without_token_counts_costs_at_most_its_maximum(
     (unknown,) = (row for row in rows if row["kind"] == "unknown")
     assert states(house) == {("completed", 0): 3}
     assert (bool(unknown["is_priced"]), unknown["cost_pico"]) == (False, None)
-    # 800 tokens may have come back, at four dollars for a million.
+    # Up to 800 output tokens, at four dollars for a million.
     assert unknown["at_most_pico"] > 800 * 4 * 10**6
 
 
 def room_for(jobs: int) -> dict[str, Any]:
-    """A budget that has room for so many of the house's jobs at the most they may cost."""
-    # The longest text has less than 150 tokens by our estimate, and 800 may come back.
+    """A budget that fits this many jobs at their maximum cost."""
+    # Our estimate of the longest text is less than 150 tokens, and an answer has at most 800.
     usd = Decimal(jobs) * (Decimal(150) + 4 * 800) / 10**6
     return {"budgets": {ORG: BudgetSettings(usd_per_day=usd)}}
 
@@ -121,7 +122,7 @@ def test_a_budget_holds_jobs_instead_of_overspending(budgeted: House, sim: Simul
     assert {read_instant(row["not_before_at"]) for row in waiting} == {later}
     assert house.alerts["budget_held"]
 
-    # What was on its way turns out cheaper than the most it might have cost.
+    # The items in flight cost less than their maximum.
     house.go_on()
     assert states(house) == {("completed", 0): 9}
     assert sim.ledger.double_paid() == {}

@@ -38,7 +38,7 @@ def out(hf: Holdfast, clock: FakeClock) -> Outgoing:
 
 
 def fail(batch: StoredBatch, *lines: int) -> None:
-    """The provider gives the batch up as a whole, and names these lines."""
+    """The provider fails the batch as a whole, and names these lines."""
     batch.phase, batch.status = BatchPhase.FAILED, "failed"
     batch.failure = Failure(FailureKind.NOT_RUN, "invalid_json_line")
     batch.named_lines = lines
@@ -109,7 +109,7 @@ def test_a_missing_line_names_no_item(stage: Stage, line: int) -> None:
 
 def test_lines_are_counted_as_they_were_sent(stage: Stage) -> None:
     planted = stage.plant("one", "two", "three", "four")
-    # What left the batch before it was sent has no line.
+    # An item that left the batch before it was sent has no line.
     by_hand(
         stage.store,
         "UPDATE holdfast.batch_item SET submitted_at = NULL, state = 'released', is_open = 0,"

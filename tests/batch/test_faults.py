@@ -1,9 +1,9 @@
-"""With every provider fault and a kill at every point, nothing is paid twice, lost or leaked.
+"""With every provider fault and a kill at every point, no item is paid twice, lost or leaked.
 
-Every fault script of the simulator and a kill at every point of the lane, with two workers that
-work at the same moment. A fault is played with one of its providers, and every provider has faults
-of each class. ``make batch-faults`` plays each fault with all its providers, on both databases, and
-prints what is counted here.
+The tests run every fault script of the simulator and a kill at every point of batch processing,
+with two concurrent workers. Each fault runs with one of its providers, and every provider has
+faults of each class. ``make batch-faults`` runs each fault with all its providers, on both
+databases, and prints the counts.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ pytestmark = pytest.mark.timeout(120)
 
 @dataclass(frozen=True)
 class Case:
-    """A fault and what must become of the jobs."""
+    """A fault and the expected outcome of the jobs."""
 
     fault: str
     options: dict[str, Any] = field(default_factory=dict)
     completed: int = JOBS
     dead: dict[str, int] = field(default_factory=dict)
-    # Jobs that wait for a person in the end.
+    # Jobs that wait for an operator at the end.
     held: int = 0
-    # Attempts that are charged, all jobs together.
+    # Attempts of all jobs.
     charged: int = 0
-    # What must be told.
+    # The expected alerts.
     alerts: tuple[str, ...] = ()
     providers: tuple[str, ...] = ("openai",)
     # How long the provider runs a batch, in minutes.
     runs: float = 1.0
     # An operator cancels the batch in between.
     cancels: bool = False
-    # What the workers are set to beside the usual.
+    # Settings of the workers that differ from the default.
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -77,8 +77,8 @@ CASES = [
     Case("accept_then_hang", providers=KEYED),
     Case("zombie_create", {"minutes": 10.0}, providers=KEYED),
     Case("zombie_create", {"minutes": 40.0}, providers=KEYED),
-    # Where nothing of ours is in the listing, one batch that fits is ours; if none fits after an
-    # hour, nothing was created.
+    # If the listing has no batch of ours, a batch that fits is ours; if none fits after an hour,
+    # none was created.
     Case("accept_then_reset", providers=("anthropic",)),
     Case("zombie_create", {"minutes": 10.0}, providers=("anthropic",)),
     Case("reset_before", providers=("anthropic",)),
@@ -114,7 +114,7 @@ CASES = [
     Case("file_deleted_before_validation", charged=JOBS),
     Case("upload_name_taken", providers=("gemini",)),
     Case("upload_interrupted", providers=("openai", "gemini", "mistral")),
-    # -- listing: what matters only after a create without an answer
+    # -- listing: only after a create without an answer
     Case("list_lag"),
     Case("list_page_shifts", {"variant": "repeat"}),
     Case("list_page_shifts", {"variant": "skip"}),
@@ -127,7 +127,7 @@ CASES = [
     Case("stuck_validating", charged=JOBS, providers=ALL),
     Case("token_limit_async"),
     Case("token_limit_at_create"),
-    # A line that is called wrong once and right the next time: no attempt is charged.
+    # A line with an error at first and a result the next time: it does not count as an attempt.
     Case("validation_failed"),
     Case("validation_failed", {"numbered": False}, charged=JOBS),
     Case("long_finalizing"),
@@ -177,11 +177,11 @@ CASES = [
     Case("slow_download", {"variant": "range_416"}),
     Case("slow_download", {"variant": "gone_404"}),
     Case("odd_usage", {"variant": "missing"}, providers=ALL),
-    # -- what happens every day
+    # -- faults of normal operation
     Case("item_error", {"status": 500, "count": 2}, charged=2, providers=ALL),
 ]
 
-# Faults of a listing show only where something is looked for.
+# Faults of a listing matter only during a lookup.
 LISTED = {
     "list_lag",
     "list_page_shifts",
@@ -193,12 +193,12 @@ LISTED = {
 }
 
 
-# The variants of these are played side by side, each in a batch of its own.
+# The variants of these run side by side, each in a separate batch.
 SIDE_BY_SIDE = {"odd_lines", "odd_answers", "odd_usage"}
 
 
 def class_of(fault: str) -> str:
-    """Where in the life of a batch a fault happens."""
+    """The phase of a batch in which a fault happens."""
     classes = {"submit": SUBMIT, "listing": LISTING, "lifecycle": LIFECYCLE, "results": RESULTS}
     for name, scripts in classes.items():
         if fault in {script.name for script in scripts}:
@@ -207,7 +207,7 @@ def class_of(fault: str) -> str:
 
 
 def choose(cases: list[Case]) -> list[tuple[Case, str]]:
-    """Each case with the one of its providers that has had the fewest faults of its class."""
+    """Each case with the provider that has had the fewest faults of its class."""
     met = Counter[tuple[str, str]]()
     chosen = []
     for case in cases:
@@ -247,7 +247,7 @@ def sim(clock: FakeClock, seed: int) -> Iterator[Simulator]:
 
 
 def play(house: House, case: Case) -> Rule:
-    """Enqueue, let the fault happen, and go on until everything rests."""
+    """Enqueue, inject the fault, and continue until no work is left."""
     house.sim.state.pace = Pace(running=60 * case.runs)
     house.enqueue(JOBS)
     rule = house.sim.faults.add(case.fault, **case.options)
@@ -263,7 +263,7 @@ def play(house: House, case: Case) -> Rule:
 
 
 def judge(house: House, what: str, tally: Tally) -> None:
-    """What holds whatever happened; and a row for the table."""
+    """Check the invariants of every case, and write a row of the table."""
     if TABLE:
         row = {"fault": what, "db": house.hf.store.dialect.name, **tally.row()}
         with Path(TABLE).open("a") as file:
@@ -275,7 +275,7 @@ def judge(house: House, what: str, tally: Tally) -> None:
     assert [entry.defect for entry in house.sim.journal.find() if entry.defect] == []
 
 
-# -- what a provider does
+# -- faults of a provider
 
 
 # Faults that end when the caller stops waiting.
@@ -303,13 +303,13 @@ def test_a_fault_costs_nothing_twice_and_loses_nothing(
 
 
 def enqueue_batches(house: House, count: int, jobs: int) -> None:
-    """So many batches of so many jobs: one for each language."""
+    """This many batches of this many jobs, one batch for each language."""
     for number in range(count):
         house.enqueue(jobs, routing_decision={"target_locale": f"x{chr(ord('a') + number)}"})
 
 
-# By variant of an answer: what its job dies of. Of the last two, one is completed at its second
-# try, the other at once.
+# The error of the job by variant of an answer. Of the last two, one is completed at its second
+# attempt, the other at once.
 ODD_ANSWERS = {
     "incomplete": "OUTPUT_TRUNCATED",
     "filtered": "POLICY_REJECTED",
@@ -330,7 +330,7 @@ def test_an_odd_answer_decides_about_its_own_job_only(
 ) -> None:
     with House(url, clock, sim) as house:
         enqueue_batches(house, len(ODD_ANSWERS), jobs=2)
-        # Each create takes the next of them.
+        # Each create uses the next one.
         rules = [sim.faults.add("odd_answers", variant=variant) for variant in ODD_ANSWERS]
         house.go_on()
 
@@ -424,7 +424,7 @@ def test_no_form_of_an_answer_lets_another_tenants_through(
 
 
 def quote(prompt: Prompt) -> Said:
-    """A model that says what it was asked wherever it can."""
+    """A model that repeats its request in every field that allows it."""
     number = int(re.findall(r"number (\d+)", prompt.text)[0])
     good, quoted = respond(prompt), prompt.text[:60]
     return (
@@ -456,16 +456,16 @@ def test_a_provider_that_quotes_a_text_in_its_errors_leaks_nothing(
         assert tally.states["failed"] >= 5
 
 
-# -- where a worker dies
+# -- kills of a worker
 
 
 @dataclass(frozen=True)
 class Death:
-    """A point, and how a worker comes to it."""
+    """A point, and the steps by which a worker reaches it."""
 
     point: Point
     run: str
-    # Runs of both workers before, each with the minutes that pass then.
+    # The earlier runs of both workers, each with the minutes that pass.
     before: tuple[tuple[str, float], ...] = ()
     fault: str | None = None
     nth: int = 1
@@ -493,10 +493,10 @@ DEATHS = [
             Point.CREATE_RECORDED,
         )
     ),
-    # A create that is refused: the jobs go back.
+    # A refused create: the jobs are released.
     Death(Point.BACK_RECORDED, SUBMITTER, fault="slow_down"),
     Death(Point.BACK_GROUP_RECORDED, SUBMITTER, fault="slow_down"),
-    # A create without an answer: looked for, fenced, looked for again.
+    # A create without an answer: lookup, fence, second lookup.
     Death(Point.SCANNED, SUBMITTER, (UNSURE,), "reset_before"),
     Death(Point.SCANNED, SUBMITTER, (UNSURE,), "accept_then_reset"),
     Death(Point.FENCED, SUBMITTER, (FENCE,), "zombie_create"),
@@ -543,7 +543,7 @@ def test_a_worker_that_is_killed_leaves_what_the_next_run_resolves(
     with House(url, clock, sim) as house:
         house.enqueue(JOBS)
         if death.fault is not None:
-            # A create that comes after its fence finds nothing to run.
+            # A create that arrives after its fence finds no input to run.
             late = {"minutes": 40.0} if death.fault == "zombie_create" else {}
             sim.faults.add(death.fault, **late)
         for name, minutes in death.before:
@@ -556,7 +556,7 @@ def test_a_worker_that_is_killed_leaves_what_the_next_run_resolves(
         tally = house.tally()
         judge(house, f"killed at {death.point}", tally)
         assert tally.states == {"completed": JOBS}
-        # A worker's death charges no attempt once the job has its place in a batch.
+        # Once the job is an item of a batch, a killed worker does not count as an attempt.
         assert tally.charged == (JOBS if death.point is Point.CLAIMED else 0)
 
 
@@ -582,7 +582,7 @@ def test_both_workers_may_die_at_every_point_one_after_the_other(
         assert tally.states == {"completed": JOBS}
 
 
-# -- calls of their own
+# -- direct calls
 
 
 @pytest.mark.req("B-18")
@@ -590,7 +590,7 @@ def test_both_workers_may_die_at_every_point_one_after_the_other(
 def test_a_call_whose_worker_is_killed_is_recorded_as_unknown(
     url: str, clock: FakeClock, sim: Simulator, point: Point
 ) -> None:
-    """No provider can be asked about a call. What may have been paid twice is recorded."""
+    """No provider has a lookup for calls. A call that may have been paid twice is recorded."""
     with House(url, clock, sim) as house:
         house.enqueue(3, routing_decision={"execution_mode": "async"})
 

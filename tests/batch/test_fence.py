@@ -1,4 +1,4 @@
-"""Every later write of a leased batch names its fence: who lost the batch changes nothing."""
+"""Every later write of a leased batch names its fence; a worker that lost it changes nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PUT_OFF = {
     "was_answered": 0,
 }
 
-# By statement: in which state it writes, and with what.
+# By statement: the state in which it writes, and its parameters.
 SUBMITTING: dict[str, tuple[str, dict[str, Any]]] = {
     "put_off": ("prepared", {**PUT_OFF, "rounds": 1, "was": "prepared"}),
     "record_upload": ("prepared", {**FILE, **LEASE}),

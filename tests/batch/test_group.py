@@ -1,4 +1,4 @@
-"""Grouping: what may share a batch, what it is called, and when it is full."""
+"""Grouping: which items share a batch, its name, and its limits."""
 
 from __future__ import annotations
 

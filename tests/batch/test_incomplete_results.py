@@ -28,7 +28,7 @@ DAMAGES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class End:
-    """How the provider ends the batch, and how many of its items it has answered by then."""
+    """The end of the batch at the provider, and the number of items answered by then."""
 
     fault: str | None
     answered: int = JOBS
@@ -76,7 +76,7 @@ def test_a_counted_answer_without_a_readable_line_is_held_and_paid_once(
         house.go_on()
 
         tally = house.tally()
-        # By their custom ids: which items the provider has charged for, and no item twice.
+        # By custom id: the items that the provider has charged, each at most once.
         assert len(sim.ledger.charges) == len({one.custom_id for one in sim.ledger.charges})
         judge(house, f"{damage} line, {end}, {provider}", tally)
         assert tally.errors == {}
@@ -84,6 +84,6 @@ def test_a_counted_answer_without_a_readable_line_is_held_and_paid_once(
         assert tally.states["completed"] + tally.held == JOBS
         assert house.alerts["missing_result"] == 1
         assert house.alerts["quarantined"] == 1
-        # An expired batch of Gemini shows no file at all, and so no garbled line.
+        # An expired batch of Gemini has no result file, and so no garbled line.
         shows_file = (end, provider) != ("expired", "gemini")
         assert house.alerts["malformed_line"] == (damage == "garbled" and shows_file)

@@ -1,4 +1,4 @@
-"""Verdicts: what an answer means for its job, and that nothing of its text is kept but a result."""
+"""Outcomes of items: the effect of an answer on its job; of its text only a result is stored."""
 
 from __future__ import annotations
 
@@ -303,13 +303,13 @@ def test_a_code_that_is_a_sentence_is_not_kept(service: BatchService, job: Claim
 
 
 class Quota(Transient):
-    """Something of the application's own that may pass."""
+    """A transient error of the application."""
 
     error_class = "OWN_QUOTA"
 
 
 class Rude(Permanent):
-    """An answer that the application does not want."""
+    """An answer that the application rejects."""
 
     error_class = "RUDE"
 

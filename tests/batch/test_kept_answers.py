@@ -1,4 +1,4 @@
-"""Paid answers outlive a bug in the application: they are kept, and accepted after the fix."""
+"""Paid answers survive a bug in the application: they are stored, and accepted after the fix."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_adopting_a_held_batch_reads_it_again(
     assert kept(stage) == []
 
 
-# -- how a line is kept
+# -- storage of a line
 
 
 def test_a_kept_line_is_compressed_and_encrypted_when_there_is_a_key(
@@ -322,7 +322,7 @@ def test_a_kept_line_goes_with_its_job(stage: Stage, monkeypatch: pytest.MonkeyP
     assert [row["job_id"] for row in kept(stage)] == [planted.jobs[1].id]
 
 
-# -- who may
+# -- roles
 
 
 def test_only_who_acts_for_all_tenants_accepts(stage: Stage) -> None:

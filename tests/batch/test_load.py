@@ -1,4 +1,4 @@
-"""Load: texts that lie in the application's own tables reach the request and nothing else."""
+"""Load: texts of the application's own tables reach the request and nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CRON = Trigger(TriggerKind.CRON)
 
 
 class Shelf:
-    """Says what lies on a shelf under a name; counts how often it is looked at."""
+    """Returns a stored text by its name, and counts the reads."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
@@ -79,7 +79,7 @@ def test_a_batch_is_made_of_loaded_texts_with_one_look_for_each_pass_over_it(
     work(hf, provider)
 
     assert states(hf) == {"completed": 20}
-    # Planned, measured, sent, and judged with their answers.
+    # Planned, measured, sent, and checked with their answers.
     assert shelf.looks == [20] * 4
     assert "what lies under" not in str(look(hf.store, "SELECT payload FROM holdfast.job"))
 

@@ -1,4 +1,4 @@
-"""Micro-batches: calls that are alike go together, and no request ever holds two users' texts."""
+"""Micro-batches: similar calls share a request, and no request has texts of two users."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ ROUTE = Route(
 
 
 class Shout:
-    """Asks for a text, together with as many others as the test wants."""
+    """Requests a text, together with as many others as the test specifies."""
 
     def __init__(self, together: int) -> None:
         self.barrier = threading.Barrier(together, timeout=20)
         self.asked: set[str] = set()
 
     def request(self, item: Item) -> Request:
-        # It is built once more when its answer is judged.
+        # The request is built again when its answer is checked.
         if item.job_id not in self.asked:
             self.asked.add(item.job_id)
             self.barrier.wait()
@@ -53,7 +53,7 @@ class Shout:
 
 
 class Provider(ScriptedProvider):
-    """Remembers the bodies that it was sent."""
+    """Records the bodies of its requests."""
 
     bodies: list[dict[str, Any]]
 
@@ -186,7 +186,7 @@ def test_an_account_that_says_no_is_heard_by_the_whole_group(url: str, clock: Fa
     first, heard = threading.Lock(), threading.Event()
 
     def reached(point: Point) -> None:
-        # One goes ahead; the others are about to be sent when it comes back.
+        # One is sent first; the others are about to be sent when it returns.
         if point is Point.CALL_RECORDED and not first.acquire(blocking=False):
             assert heard.wait(20)
         if point is Point.CALLED:
@@ -206,7 +206,7 @@ def test_an_account_that_says_no_is_heard_by_the_whole_group(url: str, clock: Fa
     hf.close()
 
 
-# -- the gatherer itself
+# -- the batcher
 
 
 def member(text: str = "x", *, size: int = 1, target: str = "de") -> Slot:
@@ -217,7 +217,7 @@ def member(text: str = "x", *, size: int = 1, target: str = "de") -> Slot:
 
 
 def join(gatherer: Batcher, *members: Slot, write: Any = None, items: int = 16) -> list[Group]:
-    """Let all of them come at once, each in a thread of its own."""
+    """Call all of them at the same time, each in its own thread."""
     barrier = threading.Barrier(len(members), timeout=20)
     found: dict[int, Group] = {}
     failed: list[BaseException] = []

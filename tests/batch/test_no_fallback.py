@@ -1,4 +1,4 @@
-"""What fails at one provider is not taken to another, and is tried again more and more rarely."""
+"""A failed item is not sent to another provider; its retries become less frequent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.story import ORG
 
 
 def unable(prompt: Prompt) -> Said:
-    """A model that is never there."""
+    """A model that is always unavailable."""
     return Said(error=ItemError(503, "server_error"))
 
 

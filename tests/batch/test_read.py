@@ -1,4 +1,4 @@
-"""Reading: lines of results in constant memory, whatever they hold."""
+"""Reading: lines of results in constant memory, whatever their contents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def name(number: int) -> str:
 
 
 class Pieces(ScriptedProvider):
-    """Serves the bytes that it was given, in pieces of that size, and may break off."""
+    """Returns the given bytes in pieces of the given size, and may stop early."""
 
     data: bytes = b""
     size: int = 7

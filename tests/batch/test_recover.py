@@ -1,4 +1,4 @@
-"""Recovering: whatever a dead worker, a lost answer or a late create leaves, it is paid once."""
+"""Recovery: after a killed worker, a lost answer or a late create, each item is paid once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def out(hf: Holdfast, clock: FakeClock) -> Outgoing:
 
 
 def assert_paid_once(out: Outgoing, *texts: str) -> None:
-    """Let everything run to its end: each text was executed, and none of them twice."""
+    """Run until no work is left: each text was executed exactly once."""
     out.provider.complete()
     assert out.provider.paid == Counter(dict.fromkeys(texts, 1))
     assert {row["state"] for row in out.jobs} == {"batch_submitted"}
@@ -67,7 +67,7 @@ def assert_paid_once(out: Outgoing, *texts: str) -> None:
     assert len(open_items) == len(texts)
 
 
-# -- a worker dies
+# -- a killed worker
 
 
 @pytest.mark.parametrize("point", SUBMITTING)
@@ -167,7 +167,7 @@ def test_claims_without_an_item_are_rescued_and_count_as_an_attempt(out: Outgoin
     assert out.job(jobs[0]).attempt_count == 1
 
 
-# -- an answer is lost
+# -- a lost answer
 
 
 def test_a_batch_whose_answer_was_lost_is_adopted(out: Outgoing) -> None:
@@ -230,7 +230,7 @@ def test_a_create_that_is_executed_late_is_never_paid_beside_another(
 
 
 def test_a_batch_that_turns_up_late_is_adopted_before_it_is_sent_again(out: Outgoing) -> None:
-    """It was given up and stepped back; then the listing shows it after all."""
+    """It was abandoned and released; later the listing shows it."""
     out.enqueue("one")
     out.provider.script("create", Lose())
     out.submit()
@@ -253,7 +253,7 @@ def test_a_listing_that_lags_hides_nothing_for_longer_than_the_wait(
 ) -> None:
     out.provider.list_lag = timedelta(seconds=seconds)
     out.enqueue("one")
-    # It is executed just before the fence, and seen only some time after it.
+    # It is executed just before the fence, and visible only some time after it.
     out.provider.script("create", Lose(later=timedelta(minutes=15)))
     out.submit()
 
@@ -397,7 +397,7 @@ def test_a_worker_that_slept_between_its_commit_and_its_create_does_not_send_it(
 
 
 def test_a_submitter_that_lost_the_batch_before_its_create_does_not_send_it(out: Outgoing) -> None:
-    """No time has passed: only the fence tells that another worker holds the batch."""
+    """No time has passed: only the fence shows that another worker holds the batch."""
     out.enqueue("one")
 
     def lose(point: Point) -> None:
@@ -413,7 +413,7 @@ def test_a_submitter_that_lost_the_batch_before_its_create_does_not_send_it(out:
 def test_a_submitter_that_lost_the_batch_during_its_upload_does_not_record_it(
     out: Outgoing,
 ) -> None:
-    """Its successor may have uploaded the input already, under another id."""
+    """The next worker may have uploaded the input already, under another id."""
     out.enqueue("one")
 
     def lose(point: Point) -> None:
@@ -441,7 +441,7 @@ def test_a_worker_that_slept_alone_does_not_submit_an_expired_batch(out: Outgoin
 
 
 def test_a_create_that_leaves_after_the_fence_has_nothing_to_run(out: Outgoing) -> None:
-    """The request is on the wire for so long that another worker has created the batch anew."""
+    """The request takes so long that another worker has created the batch again."""
     out.enqueue("one", "two")
     other = another(out)
     out.provider.script("create", Act(other.settle_down))
@@ -458,7 +458,7 @@ def test_a_create_that_leaves_after_the_fence_has_nothing_to_run(out: Outgoing) 
 
 
 def test_who_made_the_batch_may_say_so_although_its_lease_is_over(out: Outgoing) -> None:
-    """The answer comes while another worker waits for it: what is certain needs no scan."""
+    """The answer arrives while another worker waits for it: a known id needs no scan."""
     out.enqueue("one")
     other = another(out)
 
@@ -533,7 +533,7 @@ def test_a_worker_whose_lease_was_taken_writes_nothing_more(out: Outgoing) -> No
 def test_a_submitter_that_loses_its_batch_anywhere_lets_go_of_it(
     out: Outgoing, point: Point
 ) -> None:
-    """It freezes at the point for hours, others finish the work, and then it goes on."""
+    """The worker freezes at the point for hours, others finish the work, and then it continues."""
     out.enqueue("one", "two")
     other = another(out)
 
@@ -572,7 +572,7 @@ def test_a_page_that_comes_after_the_batch_was_lost_begins_another(out: Outgoing
 
 
 def test_a_job_that_was_taken_from_under_its_batch_is_not_sent_by_it(out: Outgoing) -> None:
-    """Only a hand in the database does that. The last look before the create finds it."""
+    """Only a manual change of the database can cause that. The check before the create finds it."""
     jobs = out.enqueue("taken", "kept")
 
     def take(point: Point) -> None:
@@ -611,7 +611,7 @@ def test_the_database_refuses_a_second_open_item_for_a_unit(out: Outgoing) -> No
         )
 
 
-# -- no end in sight
+# -- repeated failures
 
 
 def test_a_create_that_stays_without_an_answer_releases_its_jobs_without_an_attempt(
@@ -773,7 +773,7 @@ def test_a_request_that_is_another_one_each_time_ends_as_its_jobs_own_failure(
 def test_a_second_batch_with_our_name_is_canceled_and_its_cost_is_written_down(
     out: Outgoing,
 ) -> None:
-    """A provider that runs a file which was deleted breaks what the fence rests on."""
+    """A provider that runs a deleted file breaks the assumption of the fence."""
     out.enqueue("one")
     out.provider.script("create", Lose(later=timedelta(hours=2)))
     out.submit()
@@ -883,7 +883,7 @@ def test_one_bad_batch_never_blocks_another(out: Outgoing) -> None:
     assert out.provider.paid == Counter(german=1, spanish=1)
 
 
-# -- a file that stays
+# -- a file that cannot be deleted
 
 
 @pytest.mark.req("P-13")
@@ -1096,7 +1096,7 @@ def test_without_a_key_a_batch_that_does_not_say_how_many_items_it_has_proves_no
     assert_paid_once(out, "one")
 
 
-# -- what nobody can find out
+# -- outcomes that cannot be determined
 
 
 def accepting(out: Outgoing, **settings: Any) -> Outgoing:

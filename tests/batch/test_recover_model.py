@@ -1,7 +1,7 @@
 """Recovery with random lost requests, lost replies, late creates, kills and freezes.
 
-Every seed is another story of a few hours, told with faults far more often than life has them. What
-must hold is the same in all of them: nothing is paid twice, and nothing is lost.
+Each seed is a different test of a few hours, with far more faults than in production. Every seed
+has the same invariants: no item is paid twice, and none is lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEEDS = range(10)
 
 
 def fault(rng: random.Random) -> Step | None:
-    """What happens to one create: a quarter each is lost or has no answer, some come much later."""
+    """The outcome of one create: a quarter each is lost or has no answer, some are late."""
     drawn = rng.random()
     if drawn < 0.25:
         return Lose()
@@ -55,7 +55,7 @@ class Chance:
                 self.run(self.rng)
 
     def run(self, rng: random.Random) -> None:
-        """Another worker, while this one is frozen. It may die, too."""
+        """Another worker, while this one is frozen. It may be killed, too."""
         rescue_jobs(self.out.hf.store, limit=100, find=MAINTENANCE.find_stale)
         lane = Chance(self.out, rng) if rng.random() < 0.3 else None
         with suppress(Died):
@@ -92,7 +92,7 @@ def tell(out: Outgoing, seed: int) -> None:
     assert ended.total() == len(texts)
     quarantined = [row for row in out.batches if row["state"] == "quarantined"]
     if not quarantined:
-        # A job whose attempts are over is failed; every other one was executed.
+        # A job without attempts left is failed; every other one was executed.
         assert set(ended) <= {"batch_submitted", "failed"}
         assert len(out.provider.paid) == ended["batch_submitted"]
 

@@ -29,7 +29,7 @@ ROUTE = Route("openai", "openai_chat", "model-1")
 
 
 class Shout:
-    """Says a text louder."""
+    """Returns a text in capitals."""
 
     def request(self, item: Item) -> Request:
         return Request((item.payload["text"],), "Shout.")
@@ -67,7 +67,7 @@ def states(hf: Holdfast) -> Counter[str]:
     return Counter(row["state"] for row in look(hf.store, "SELECT state FROM holdfast.job"))
 
 
-# -- they are there
+# -- the declared runs
 
 
 @pytest.mark.req("B-12")
@@ -134,7 +134,7 @@ def test_the_dispatcher_submits_and_collects_by_the_clock(
     assert provider.double_paid() == {}
 
 
-# -- their ledger and their bounds
+# -- their run log and their bounds
 
 
 @pytest.mark.req("A-06", "B-08")

@@ -1,8 +1,8 @@
-"""Eighty jobs of three tenants in four language pairs, and every kind of trouble at once.
+"""Eighty jobs of three tenants in four language pairs, with every kind of fault at once.
 
-One batch expires half-way, one has only an error file, and of the items a tenth each fails in one
-of five ways. In the end every job is where its row of the requirements says, every attempt is
-charged or not, and what was paid is what the provider's bill says.
+One batch expires half-way, one has only an error file, and a tenth of the items each fails in one
+of five ways. At the end every job is in its required state, the attempts are right, and the costs
+match the provider's bill.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ORGS = (ORG, OTHER_ORG, THIRD_ORG)
 PAIRS = (("en", "de"), ("en", "es"), ("fr", "de"), ("de", "it"))
 EACH = 20
 JOBS = EACH * len(PAIRS)
-# Which batch is which, in the order in which they are created.
+# The batches in the order in which they are created.
 EXPIRING, FAILING = 2, 3
 
-# What the last digit of a job's number makes of its answer.
+# The answer by the last digit of a job's number.
 TRANSIENT, INVALID, REFUSED, TRUNCATED, GARBLED = 1, 2, 3, 4, 5
 DEAD = {
     INVALID: "PROMPT_REFUSED",
@@ -45,7 +45,7 @@ INPUT_PICO, OUTPUT_PICO = 1_000_000, 4_000_000
 
 @dataclass
 class Model:
-    """A model that fails for every tenth, and once only where a second try would help."""
+    """A model that fails for every tenth item, and only once where a retry can succeed."""
 
     asked: Counter[int] = field(default_factory=Counter)
 
@@ -83,7 +83,7 @@ def run_story(house: House) -> None:
     for source, target in PAIRS:
         decision = {"source_locale": source, "target_locale": target}
         house.enqueue(EACH, orgs=ORGS, routing_decision=decision)
-    # Batches are created in the order in which their first jobs came.
+    # Batches are created in the order of their oldest jobs.
     house.workers = house.workers[:1]
     house.sim.faults.add("expired_partial", nth=EXPIRING + 1, share=0.5)
     house.sim.faults.add("error_file_only", nth=FAILING + 1)
@@ -91,13 +91,13 @@ def run_story(house: House) -> None:
 
 
 def expected_attempts(number: int) -> int:
-    """How often an attempt of a job is charged, by what the requirements say of each failure."""
+    """The number of attempts of a job, by the requirement for each failure."""
     pair, place = divmod(number, EACH)
     kind = number % 10
     attempts = 0
     asked = 0
     if pair == EXPIRING and place >= EACH // 2:
-        attempts += 1  # It expired before it ran: tried again, charged.
+        attempts += 1  # It expired before it ran: retried, and counted as an attempt.
     if pair == FAILING:
         attempts += 1  # Its item failed with 500 though the model had answered.
         asked += 1
@@ -144,7 +144,7 @@ def check_ends(house: House) -> None:
 
 
 def check_routes(house: House) -> None:
-    """Every item went where its job was routed."""
+    """Every item went to the provider that its job was routed to."""
     batches = house.batches()
     first = batches[: len(PAIRS)]
     assert [batch["items"] for batch in first] == [EACH] * len(PAIRS)
@@ -160,7 +160,7 @@ def check_routes(house: House) -> None:
     # Each item has the time of its own answer: the provider ran them one after the other.
     answered = [item["finished_at"] for item in _items(house, first[0]["id"])]
     assert len(set(answered)) > EACH // 2
-    # The first batch of a job is the one that it names for ever.
+    # A job always names its first batch.
     names = {batch["id"]: batch["provider_batch_id"] for batch in batches}
     went: dict[str, list[str]] = {}
     asked: dict[str, set[str]] = {}
@@ -171,7 +171,7 @@ def check_routes(house: House) -> None:
     for row in house.rows():
         assert row["provider_batch_id"] == went[row["id"]][0]
     assert max(len(batches) for batches in went.values()) == 3
-    # However often it went: by the same provider, model, versions, lane and languages.
+    # Every retry has the same provider, model, versions, lane and languages.
     assert {len(groups) for groups in asked.values()} == {1}
 
 
@@ -181,7 +181,7 @@ def _items(house: House, batch_id: str) -> list[dict[str, Any]]:
 
 
 def check_bill(house: House) -> None:
-    """What was paid is what the provider bills."""
+    """The ledger matches the provider's bill."""
     charges = house.sim.ledger.charges
     bill = sum(
         charge.input_tokens * INPUT_PICO + charge.output_tokens * OUTPUT_PICO for charge in charges
@@ -194,7 +194,7 @@ def check_bill(house: House) -> None:
     told = [event for event in house.told if isinstance(event, ModelUsed)]
     assert sum(event.cost_pico for event in told) == bill
     assert sum(event.calls for event in told) == len(calls)
-    # Outside of the lane the same would have cost twice as much, by the prices of this house.
+    # Direct calls would have cost twice as much, by the prices of this test.
     assert sum(call["direct_pico"] for call in calls) == 2 * bill
     since, until = START - timedelta(days=1), START + timedelta(days=10)
     by_pair = house.hf.store.read(
@@ -205,7 +205,7 @@ def check_bill(house: House) -> None:
         f"{source} → {target}" for source, target in PAIRS
     }
     assert {spent.group["org"] for spent in by_pair} == set(ORGS)
-    # What was answered and is of no use was paid all the same; what failed or did not run was not.
+    # A useless answer is charged; a failed or expired item is not.
     rows = {row["id"]: row for row in house.rows()}
     paid_for = {call["job_id"] for call in paid}
     useless = {"POLICY_REJECTED", "OUTPUT_TRUNCATED", "OUTPUT_INVALID"}

@@ -1,4 +1,4 @@
-"""Submitting: waiting jobs are handed over in batches, and what does not go comes back unharmed."""
+"""Submitting: waiting jobs are sent in batches, and the others are released unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.failpoints import BatchPoint as Point
 from tests.story import ORG, OTHER_ORG, by_hand, events, make_holdfast, timeline
 
 OVERFLOW_SECONDS = 300
-# What asks for the echo, which every answer in a batch carries.
+# The request for the echo, which every answer in a batch contains.
 ECHO_WORDS = 'Set "rid" in your answer to "k7q2m9x4".'
 
 
@@ -49,7 +49,7 @@ def waits_for(out: Outgoing, enqueued: Any) -> float:
     return wait.total_seconds()
 
 
-# -- what goes well
+# -- successful submission
 
 
 @pytest.mark.req("P-01", "P-04", "P-11", "P-12", "J-04", "B-19")
@@ -256,7 +256,7 @@ def test_every_claim_is_recorded_as_a_start(out: Outgoing) -> None:
     assert sum(isinstance(event, JobStarted) for event in out.told) == 2
 
 
-# -- what does not go
+# -- jobs that cannot be sent
 
 
 @pytest.mark.req("B-03")
@@ -424,7 +424,7 @@ def test_a_tenant_without_money_waits_and_its_neighbour_does_not(
 
         done = out.submit()
 
-        # A request may cost 800 tokens of answer and its own: 0.0009 dollars at most.
+        # A request costs at most its own tokens and 800 tokens of answer: 0.0009 dollars.
         assert done.outcomes == Counter(submitted=2, released=2)
         assert out.states(mine) == Counter(batch_submitted=1, queued=2)
         assert out.job(theirs).state == "batch_submitted"
@@ -538,7 +538,7 @@ def test_a_batch_whose_jobs_were_all_canceled_is_never_sent(out: Outgoing) -> No
 
 
 def test_a_unit_that_is_still_out_is_not_sent_a_second_time(out: Outgoing) -> None:
-    """Only a bug or a hand in the database leads here; the money is safe all the same."""
+    """Only a bug or a manual change of the database leads here; nothing is paid twice."""
     (job,) = out.enqueue("one", unit_key="unit-1")
     out.submit()
     by_hand(
@@ -568,7 +568,7 @@ def test_a_job_without_a_usable_account_waits_for_a_process_that_has_it(out: Out
     jobs = out.enqueue("one", "two")
     out.later(seconds=out.hf.settings.unknown_type_patience_seconds * 30)
     for _ in range(2):
-        # The run says what is missing, and is no success.
+        # The run reports the missing account, and does not succeed.
         with pytest.raises(ConfigError, match="No account is configured for provider 'openai'"):
             out.submit()
         out.later(minutes=15)
@@ -626,7 +626,7 @@ def test_jobs_that_cannot_be_sent_do_not_fill_every_run(
 
         assert out.states(new) == Counter(batch_submitted=2)
         assert out.states(old) == Counter(queued=9)
-        # The room that is left is used for the others, which are told why they wait.
+        # The remaining capacity is used for the others, whose reason for waiting is recorded.
         assert done.outcomes == Counter(submitted=2, released=2)
     finally:
         hf.close()
@@ -746,7 +746,7 @@ def test_a_retried_job_travels_in_another_batch_and_keeps_the_name_of_its_first(
     (job,) = out.enqueue("one", route=replace(ROUTE, target_locale="es"))
     out.submit()
     first = out.job(job).record["provider_batch_id"]
-    # What a collector does with an item that expired.
+    # The collector's treatment of an expired item.
     by_hand(
         out.hf.store,
         "UPDATE holdfast.batch_item SET state = 'not_run', is_open = 0, recorded_at = created_at",
@@ -768,7 +768,7 @@ def test_a_retried_job_travels_in_another_batch_and_keeps_the_name_of_its_first(
     "refusal",
     [
         Refuse(FailureKind.INVALID, "file_not_found", 400),
-        # As the adapters of all providers with files say it.
+        # The error of the adapters of all providers with files.
         Refuse(FailureKind.TRANSIENT, INPUT_NOT_FOUND, 404),
     ],
 )

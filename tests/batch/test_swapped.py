@@ -1,7 +1,7 @@
-"""A provider gives two items of one batch each other's answers, under valid custom ids.
+"""A provider swaps the answers of two items of one batch, under valid custom ids.
 
-An answer of one tenant never reaches another. Where the schema of the request can carry an echo, no
-answer reaches another item of the same tenant either.
+No tenant gets an answer of another tenant. If the schema of the request allows an echo, no answer
+goes to another item of the same tenant either.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A wrong address is the account's trouble: it costs no job an attempt."""
+"""A wrong address is a fault of the account: it does not count as an attempt of any job."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_wrong_address_costs_no_attempt_and_is_named(
         run_for_ten_hours(out)
 
         if (reply, kind) != ("portal", "anthropic_messages"):
-            # There a create may have been accepted behind the portal: the batch is looked for.
+            # A create may have been accepted there behind the portal, so the batch is looked up.
             assert (out.job(job).state, out.job(job).attempt_count) == ("queued", 0)
         assert out.job(job).attempt_count == 0
         assert "circuit_opened" in alerts(out)
@@ -107,7 +107,7 @@ def test_an_unknown_host_name_counts_no_attempt(url: str, clock: FakeClock) -> N
 
 @contextmanager
 def server_without_tls() -> Iterator[str]:
-    """It answers in plain text where TLS is spoken to it."""
+    """The server answers in plain text although the client uses TLS."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

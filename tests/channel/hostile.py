@@ -1,7 +1,7 @@
-"""Receivers that answer a message with a good status and a body that cannot be read.
+"""Receivers that answer a message with status 200 and a body that cannot be read.
 
-Each one is a name and a function that writes the raw bytes of an answer. *over* is set by the test
-when it has its result, so that a receiver which never ends does not outlive it.
+Each one is a name and a function that writes the raw bytes of an answer. The test sets *over* when
+it has its result, so that a receiver that never ends does not outlive it.
 """
 
 from __future__ import annotations

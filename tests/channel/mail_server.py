@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PEM = Path(__file__).parents[1] / "telemetry" / "loopback.pem"
-# In place of an answer: the connection ends, without a word or in the middle of the body.
+# Instead of an answer: the connection closes, without a reply or in the middle of the body.
 HANG_UP = "hang up"
 CUT = "cut"
 
 
 @dataclass
 class MailServer:
-    """*says* maps a command to its answer; ``greeting`` and ``dot`` are moments of their own."""
+    """*says* maps a command to its answer; ``greeting`` and ``dot`` are separate phases."""
 
     says: Mapping[str, str] = field(default_factory=dict)
     offers: tuple[str, ...] = ("SIZE 1000000",)
     is_encrypted: bool = False
     heard: list[str] = field(default_factory=list)
     mails: list[bytes] = field(default_factory=list)
-    # Those whose final dot came.
+    # The mails whose final dot arrived.
     taken: list[bytes] = field(default_factory=list)
     port: int = 0
 
@@ -35,7 +35,7 @@ class MailServer:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            # Several clients may talk at once.
+            # Several clients may be connected at once.
             threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
 
     def _attend(self, connection: socket.socket) -> None:
@@ -102,8 +102,8 @@ def mail_server(
     server = MailServer(says or {}, (*offers, "SIZE 1000000"), encrypted)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         if server.says.get("dot") == CUT:
-            # Loopback buffers hold a whole mail by default (2.6 MB). Small ones make the client
-            # wait in the middle of it, however late the server closes the connection.
+            # Loopback buffers hold a whole mail by default (2.6 MB). With small ones the client
+            # waits in the middle of it, however late the server closes the connection.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
         server.port = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Names that lead where a test wants, one answer after the other, and ports that lead nowhere."""
+"""Host names that resolve to scripted addresses, and ports without a listener."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def deaf_port() -> Iterator[int]:
 
 @contextmanager
 def leading(name: str, *answers: str) -> Iterator[list[str]]:
-    """Lead *name* to these addresses in turn; yields what was asked for. An address is itself."""
+    """Resolve *name* to these addresses in turn; yields the queried names. An address is itself."""
     real = socket.getaddrinfo
     left = list(answers)
     asked: list[str] = []

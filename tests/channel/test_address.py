@@ -1,4 +1,4 @@
-"""Which addresses and subjects may go out."""
+"""Which addresses and subjects may be used."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_address_is_written_as_mail_servers_take_it(address: str, plain: str)
 def test_what_is_not_one_plain_address_is_refused_and_not_repeated(address: str) -> None:
     found = problem(MAIL, address, "Hello")
 
-    # The same words whatever was wrong: nothing of the address is in them.
+    # The same message for every fault: it contains nothing of the address.
     assert found == (
         "address must be one e-mail address such as name@example.com, without a name around it"
     )
@@ -181,7 +181,7 @@ NOT_PUBLIC = [
 def test_a_webhook_into_a_network_of_our_own_is_refused_when_it_is_intended(host: str) -> None:
     for address in (f"https://{host}/hook", f"https://{host}:8443/hook", f"https://{host}"):
         assert problem(HOOK, address, "Hello") is not None
-    # Where it goes to a gateway, the address is the gateway's to read.
+    # A gateway interprets the address itself.
     assert problem(GATEWAY, f"https://{host}/hook", "Hello") is None
 
 

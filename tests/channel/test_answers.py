@@ -1,4 +1,4 @@
-"""What the answers of HTTP channels prove: only a provider's own word that nothing was taken."""
+"""Answers of HTTP channels: only the provider's own error proves that a message was not taken."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def posted(request: bytes) -> tuple[str, dict[str, Any]]:
     return head.decode().lower(), json.loads(body)
 
 
-# -- what every one of them has in common
+# -- common to all channels
 
 
 @pytest.mark.parametrize("kind", KINDS)

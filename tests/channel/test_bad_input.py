@@ -1,4 +1,4 @@
-"""Bad input and bad servers, from the intent to the far end: what is sent, and what never is."""
+"""Bad input and bad servers, from the outbox to the provider: which messages are sent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wire(hf: Holdfast, **channels: dict[str, Any]) -> None:
 
 @contextmanager
 def mailing(hf: Holdfast, says: dict[str, str] | None = None) -> Iterator[MailServer]:
-    """Send mail through a server that says this."""
+    """Send mail through a server that answers this."""
     with mail_server(says) as server:
         options = {"host": "localhost", "security": "none", "allow_private": True}
         wire(hf, mail={"kind": "smtp", "port": server.port, "sender": SENDER, **options})
@@ -62,7 +62,7 @@ def codes(hf: Holdfast, one: Intended) -> list[tuple[str, str, str | None]]:
 
 
 def try_again(hf: Holdfast, one: Intended) -> State:
-    """Deliver once more, when nothing but the delivery itself could be in the way."""
+    """Deliver again, with no other obstacle than the delivery itself."""
     hf.clock.advance(hours=1)  # type: ignore[attr-defined]
     return deliver(hf, one).state
 
@@ -75,7 +75,7 @@ def body(request: bytes) -> bytes:
     return request.split(b"\r\n\r\n", 1)[1]
 
 
-# -- what is refused before anything is written
+# -- refused before any write
 
 
 SMUGGLED: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""The channels that the settings name, and settings that cannot be."""
+"""The channels of the settings, and invalid settings."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_intending_a_message_checks_it_without_a_credential() -> None:
 def test_a_text_that_slack_would_cut_is_known_before_anything_is_sent() -> None:
     slack = configured(kind="slack", credential_env="KEY")
     mail = configured(kind="mailbox", folder="/nowhere", sender=SENDER)
-    # With the line break behind the subject.
+    # With the line break after the subject.
     fits = "x" * (40_000 - len("Hello\n"))
 
     assert slack.problem("one", "C0123", "Hello", fits) is None
     says = "text must have at most 40000 characters with its subject; cut it or send a link"
     assert slack.problem("one", "C0123", "Hello", fits + "x") == says
-    # Slack counts what a sign is written as.
+    # Slack counts the escaped characters.
     assert slack.problem("one", "C0123", "Hello", "<" + fits[:-1]) == says
     assert mail.problem("one", "ada@example.com", "Hello", fits + "x") is None
 
@@ -255,7 +255,7 @@ def test_channels_come_from_the_file(tmp_path: Path) -> None:
     assert found == {"team": ChannelSettings(kind="slack", credential_env="SLACK_TOKEN")}
 
 
-# -- credentials that change
+# -- changed credentials
 
 
 @pytest.mark.req("R-07")

@@ -1,4 +1,4 @@
-"""The conformance kit for channels, run on two built-in ones and on one that lies."""
+"""The conformance kit for channels, run on two built-in ones and on one with a wrong answer."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TestGateway(ChannelConformance):
 
 
 class Liar:
-    """Calls a message rejected that it took."""
+    """Reports a message that it took as rejected."""
 
     name = "liar"
     capabilities = Capabilities()

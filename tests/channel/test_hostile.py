@@ -1,4 +1,4 @@
-"""The status of an answer decides, whatever becomes of the body behind it."""
+"""The status of an answer decides, even if its body cannot be read."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ BODIES = {
     "resend": b'{"id": "their-1"}',
     "slack": b'{"ok":true,"channel":"C0123456789","ts":"1700000000.000100"}',
 }
-# Those that hand over enough of the body to read a name in it.
+# Answers with enough of the body to read an id in it.
 READABLE = {"without_length", "compressed", "chunks_cut_short"}
 ENDLESS = {"dripping", "dripping_head", "silent_body"}
-# One that hands over a body, one that breaks off and one that does not end.
+# One with a body, one that is cut off and one that does not end.
 SOME = ("without_length", "truncated", "dripping")
 # Every answer with the first status, and some with each of the others.
 TAKEN = [
@@ -43,7 +43,8 @@ def receiver(kind: str, name: str, status: int) -> Iterator[tuple[Channel, Plain
     def answer(wire: socket.socket, request: bytes) -> None:
         ANSWERS[name](wire, status, BODIES[kind], over)
 
-    # The client waits five seconds for a body. Of those that never end, a moment shows it.
+    # The client waits five seconds for a body. For answers that never end, a shorter wait is
+    # enough.
     seconds = 0.1 if name in ENDLESS else client.BODY_SECONDS
     with plain_server(answer) as server, mock.patch.object(client, "BODY_SECONDS", seconds):
         try:
@@ -100,7 +101,7 @@ def test_a_mail_that_its_provider_took_is_sent_though_its_name_is_lost(
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_post_that_slack_answered_is_sent_or_looked_up(name: str) -> None:
-    # Slack refuses with 200 too: without the first words of the body it is not known.
+    # Slack refuses with 200 too: only the beginning of the body shows it.
     sent = send("slack", name, 200)
 
     if name in READABLE:

@@ -36,7 +36,7 @@ class PagerSettings(CommonChannelSettings):
 
 
 class PagerKind(ChannelKind):
-    """Takes numbers of a certain length."""
+    """Accepts numbers of a certain length."""
 
     settings = PagerSettings
 

@@ -1,4 +1,4 @@
-"""The local mailbox: a mail lies there once, however often it is sent."""
+"""The local mailbox: a mail that is sent several times is stored once."""
 
 from __future__ import annotations
 

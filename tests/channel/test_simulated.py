@@ -1,4 +1,4 @@
-"""Every channel against the simulator: what it says is what the ledger of messages holds."""
+"""Every channel against the simulator: its answers match the simulator's ledger of messages."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_what_was_taken_and_not_answered_for_is_never_called_rejected(
 
     sent = wired.of(kind).send(wired.message(kind))
 
-    # A status was read before the answer broke off: over HTTP that is an answer.
+    # The status was read before the answer was cut off: over HTTP that is an answer.
     is_answered = fault == "truncated_answer" and not kind.startswith("smtp")
     assert isinstance(sent, Accepted if is_answered else Unsure)
     assert len(wired.sim.messages.accepted) == 1

@@ -1,4 +1,4 @@
-"""Mail over SMTP: until the final dot nothing is taken, after it only an answer tells."""
+"""Mail over SMTP: before the final dot nothing is accepted, after it only a reply decides."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_a_server_that_offers_no_encryption_hears_nothing() -> None:
         ("454 not just now", Rejected("smtp_454", is_permanent=False)),
         ("502 not here", ChannelRefused("smtp_502")),
         (HANG_UP, Rejected("unreachable", is_permanent=False)),
-        # Whoever stands between slips in what looks like the server's next word.
+        # A man in the middle injects a line that looks like the server's next reply.
         ("220 go on\r\n250 in the clear", ChannelRefused("tls")),
     ],
 )
@@ -338,7 +338,7 @@ def test_a_wrong_password_does_not_fail_the_mail() -> None:
         assert mail.send(MAIL) == ChannelRefused("smtp_535")
 
 
-# -- what is not sent
+# -- mails that are not sent
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Webhooks: where they go, how they are signed, and what receivers prove."""
+"""Webhooks: allowed addresses, signatures, and the meaning of answers."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_what_a_receiver_says_is_taken_at_its_word_and_no_further(
     assert len(server.requests) == 1
 
 
-# -- where a message may go
+# -- allowed addresses
 
 
 @pytest.mark.parametrize("leads_to", ["127.0.0.1", "10.0.0.7", "169.254.169.254", "64:ff9b::a00:7"])
@@ -158,7 +158,7 @@ def test_a_name_is_resolved_once_and_the_address_that_was_looked_at_is_called() 
         second = channel.send(message)
 
     assert (first, was_asked) == (Accepted("hf_1"), ["hooks.example.com"])
-    # Another connection is another question, and its answer is looked at as well.
+    # A new connection resolves the name again, and the new address is checked as well.
     assert second == Rejected("address_refused", is_permanent=True)
     assert len(server.requests) == 1
 
@@ -172,7 +172,7 @@ def test_each_receiver_has_connections_of_its_own() -> None:
     assert (len(one.requests), len(other.requests)) == (2, 1)
 
 
-# -- asking
+# -- lookups
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_an_endpoint_and_a_tenant_have_secrets_of_their_own(tmp_path: Path) -> N
 
         before = channels.fingerprint("hooks")
         file.write_text(json.dumps({"endpoints": {server.url: "whole-host"}}))
-        # Another secret is another credential: what waits for the channel is tried again.
+        # Another secret is another credential: the waiting messages of the channel are retried.
         assert channels.fingerprint("hooks") != before
         given, request = signed("/b", ADA)
         assert given == [signature(b"whole-host", request)]

@@ -1,4 +1,4 @@
-"""The typed client: the calls of the API document, retries that repeat nothing, resumed streams."""
+"""The typed client: the calls of the API document, idempotent retries, resumed streams."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def hf(migrated_sqlite_url: str, clock: FakeClock) -> Iterator[Holdfast]:
 
 
 class InProcess(httpx2.BaseTransport):
-    """Answers of an application in this process, or a failure first."""
+    """Answers of an application in this process, optionally after a failure."""
 
     def __init__(self, app: Any, *failures: Exception | httpx2.Response) -> None:
         self.app = app
@@ -158,7 +158,7 @@ def test_both_clients_have_the_same_resources_and_methods() -> None:
 
 
 def test_an_operator_uses_every_kind_of_answer(hf: Holdfast) -> None:
-    """A listing, an object with others inside, a list, one value, and a removed limit."""
+    """A listing, an object with nested objects, a list, one value, and a removed limit."""
     client, transport = client_of(hf)
     client._http.headers["Authorization"] = f"Bearer {make_key(hf, 'admin', None)}"
     (dead,) = die_at_once(hf, Gone())

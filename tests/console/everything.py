@@ -1,4 +1,4 @@
-"""One of everything that a page of the console shows."""
+"""One object of each kind that a page of the console shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.workflows.flow import two_steps
 class Everything:
     """An application with objects for every page.
 
-    *minutes* of work lie behind it, on a clock that ends now.
+    Its history has *minutes* of work, on a clock that ends now.
     """
 
     def __init__(self, url: str, *, minutes: int = 0) -> None:

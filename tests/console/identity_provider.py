@@ -79,7 +79,7 @@ class IdentityProvider:
     # -- requests
 
     def authorize(self, query: dict[str, str]) -> str:
-        """Log the person in at once, and return where the browser goes."""
+        """Log the person in at once, and return the redirect of the browser."""
         assert (query["response_type"], query["client_id"]) == ("code", CLIENT_ID)
         assert query["code_challenge_method"] == "S256"
         code = secrets.token_urlsafe(16)

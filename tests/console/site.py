@@ -1,4 +1,4 @@
-"""A console without the HTTP API, and a world with one of everything that its pages show."""
+"""A console without the HTTP API, and an application with one object of each kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The static files: unchanged where they are not ours, small where they are."""
+"""The static files: third-party ones unchanged, our own ones small."""
 
 from __future__ import annotations
 

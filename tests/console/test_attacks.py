@@ -124,7 +124,7 @@ def test_guessing_keys_at_the_login_is_limited(client: TestClient, hf: Holdfast)
     answers = [client.post("/console/login", data=wrong, headers=OWN) for _ in range(61)]
     statuses = [answer.status_code for answer in answers]
     right = client.post("/console/login", data={"key": make_key(hf)}, headers=OWN)
-    # The failures of the login and of the API are one count.
+    # Failures of the login and of the API share one count.
     api = client.get("/v1/jobs", headers={"authorization": "Bearer hf_live_x"})
     hf.clock.advance(minutes=1)  # type: ignore[attr-defined]
     later = client.post("/console/login", data={"key": make_key(hf)}, headers=OWN)

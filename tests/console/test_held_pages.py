@@ -1,4 +1,4 @@
-"""Held rewrites in the console: texts on one page, for the role that decides, and each decision."""
+"""Held rewrites in the console: texts on one page, for the deciding role, and each decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages and resources of extensions on a database that has no tables of theirs yet."""
+"""Pages and resources of extensions on a database without their tables."""
 
 from __future__ import annotations
 

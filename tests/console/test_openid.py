@@ -47,7 +47,7 @@ class Browser:
         return TestClient(self.app, base_url="http://127.0.0.1", follow_redirects=False)
 
     def begin(self, after: str = "") -> dict[str, str]:
-        """Begin a login, and return what the provider is asked."""
+        """Begin a login, and return the parameters of the request to the provider."""
         answer = self.web.get("/console/oidc/login", params={"next": after})
         assert answer.status_code == 303, answer.text
         where = urlsplit(answer.headers["location"])
@@ -67,7 +67,7 @@ class Browser:
         return int(row["n"])
 
     def is_refused(self, answer: Any) -> bool:
-        """Whether a login failed: no session, and nothing said about the reason."""
+        """Whether a login failed: no session, and no reason in the answer."""
         return (
             answer.status_code == 403
             and SESSION not in self.web.cookies
@@ -178,7 +178,7 @@ def test_the_strongest_mapped_group_is_the_role_and_no_group_is_refused(
         ("acme", None),
         ("", None),
         (None, None),
-        # What stands for all tenants in the database.
+        # The value that stands for all tenants in the database.
         ("00000000-0000-0000-0000-000000000000", None),
     ],
 )
@@ -204,7 +204,7 @@ def test_a_new_key_of_the_provider_is_found_once_it_signs(
 ) -> None:
     assert browser.log_in().status_code == 303
     provider.rotate()
-    # At most once a minute, so that forged tokens cannot make us ask without end.
+    # At most once a minute, so that forged tokens cannot cause unlimited requests.
     assert browser.log_in().status_code == 403
     clock.advance(minutes=2)
     assert browser.log_in().status_code == 303
@@ -291,7 +291,7 @@ def test_a_wrong_state_is_refused_before_the_provider_is_asked(
 
 def test_a_code_works_once_and_only_in_the_browser_that_asked_for_it(browser: Browser) -> None:
     address = browser.provider.authorize(browser.begin())
-    # Somebody else has the address, without the cookie of the login.
+    # Another person has the address, without the cookie of the login.
     assert browser.another().get(address).status_code == 403
     kept = browser.web.cookies.get(COOKIE)
 

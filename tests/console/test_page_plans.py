@@ -48,7 +48,7 @@ def _joins_many(plan: str) -> bool:
         found = re.search(r"Scan .*\bon job\b.* rows=(\d+)", line)
         if found and int(found[1]) >= JOBS // 3:
             nodes = [name.partition("(")[0].strip(" ->") for _, name in above]
-            # A limit above a join ends the reading, unless everything is collected in between.
+            # A limit above a join ends the read, unless all rows are collected in between.
             collected = [one for one in nodes if re.match("Limit|Sort|Hash$|Materialize", one)]
             is_joined = any(re.match("Hash Join|Hash$|Merge|Materialize", one) for one in nodes)
             if is_joined and collected[-1:] != ["Limit"]:

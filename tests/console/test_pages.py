@@ -1,4 +1,4 @@
-"""The console without a browser: pages, roles, actions and what they refuse."""
+"""The console without a browser: pages, roles, actions and refusals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def paths(world: World) -> list[str]:
         "/find": f"/find?q={job}",
     }
     shown = [page.path for page in PAGES if page.method == "GET"]
-    # Their objects are made by tests of their own.
+    # Other tests create their objects.
     left = {"/deliveries/{delivery_id}", "/deliveries/bulk", "/runs/{run_id}"}
     left.add("/bulk-actions/{action_id}")
     added = ["/batches", "/costs", "/costs?by=model", "/reviews"]
@@ -120,7 +120,7 @@ def test_every_page_of_a_tenant_answers_in_the_role_of_tenants(
     for path in (*paths(world), f"/bulk-actions/{action.id}"):
         answers[path] = client.get(f"/console{path}").status_code
 
-    # What serves every tenant is not for one.
+    # Resources of all tenants are not available to one.
     refused = {path for path, status in answers.items() if status == 403}
     assert {path.partition("?")[0] for path in refused} == REFUSED
     assert {status for path, status in answers.items() if path not in refused} == {200}

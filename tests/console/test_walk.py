@@ -29,14 +29,14 @@ STRANGERS = {
     "viewer": "0198c0de-0000-7000-8000-0000000000c3",
 }
 OWN_SITE = {"sec-fetch-site": "same-origin"}
-# What everyone may open: it shows nothing of an application, or it authenticates by itself.
+# Public paths: they show nothing of an application, or authenticate by themselves.
 OPEN = {
     ("GET", "/login"),
     ("POST", "/login"),
     ("POST", "/logout"),
     ("GET", "/static/{name:path}"),
 }
-# The words of an action's path, by its page.
+# The last segments of an action's path, by its page.
 WORDS = {
     "/dead-letters/{job_id}/{step}": (
         *("triage", "remediate", "validate", "replay", "verify", "resolve"),
@@ -95,7 +95,7 @@ class Visited:
 
 
 class Walk:
-    """The console of an application with one of everything."""
+    """The console of an application with one object of each kind."""
 
     def __init__(self, made: Everything) -> None:
         self.hf, self.clock = made.hf, made.clock
@@ -257,7 +257,7 @@ def test_a_key_of_another_tenant_sees_nothing_and_changes_nothing(walk: Walk) ->
     before = walk.events()
     private = {ORG, OTHER_ORG, HOME, SAID, KIND, *walk.ids.values()} - {"q:default", "nightly"}
 
-    # The audit comes first: a caller's own refusals name what it asked for.
+    # The audit is checked first: a caller's own refusals name the object that it requested.
     pages = sorted(walk.pages(), key=lambda page: not page.path.startswith("/audit"))
     for role, org_id in STRANGERS.items():
         stranger = walk.with_session(make_key(walk.hf, role, org_id))
@@ -266,7 +266,7 @@ def test_a_key_of_another_tenant_sees_nothing_and_changes_nothing(walk: Walk) ->
             assert answer.status_code < 500, (page, answer.text)
             assert not [one for one in private if one in answer.text and one not in page.url], page
             if page.ids and page.path not in ("/queues/{name}", "/schedules/{name}"):
-                # What serves every tenant is forbidden; what belongs to another does not exist.
+                # Resources of all tenants are forbidden; objects of another tenant do not exist.
                 assert answer.status_code in (403, 404), (role, page, answer.text)
 
     assert walk.events() == before

@@ -1,7 +1,7 @@
-"""What some blocks of the documentation need beyond their page: a server, tables, failed work.
+"""Prerequisites of some blocks of the documentation: a server, tables, failed jobs.
 
 A comment ``<!-- prepared by NAME -->`` above a block calls the function of that name. It may start
-what ends with the page, set variables of the environment, and add names to the page's Python.
+processes that end with the page, set environment variables, and add names to the page's Python.
 """
 
 from __future__ import annotations

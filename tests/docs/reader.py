@@ -50,12 +50,12 @@ TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.
 
 
 class Differs(AssertionError):
-    """A block does something else than the page says."""
+    """A block has another result than the page shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A line of a console, and what it should print: None if the page does not say."""
+    """A line of a console, and its expected output: None if the page shows none."""
 
     line: str
     expected: str | None = None
@@ -80,7 +80,7 @@ def commands_of(block: Block) -> Iterator[Command]:
 
 
 def check_output(block: Block, expected: str, printed: str) -> None:
-    """Compare what was printed with what the page says; runs of blanks count as one."""
+    """Compare the output with that of the page; runs of blanks count as one."""
     pattern = "".join(
         r"(?:[^\n]*\n)*?" if line == ANYTHING else _pattern(line) + r"\n"
         for line in map(_squeezed, expected.strip("\n").splitlines())
@@ -124,7 +124,7 @@ class Shell:
                 # Run by tests/faces/test_demo.py.
                 return ""
             case ["make", *targets]:
-                # Other tests run what the targets run.
+                # Other tests run the commands of the targets.
                 assert set(targets) <= TARGETS, f"no such target: {targets}"
                 return ""
             case ["pip", "install", *names] | ["python", "-m", "pip", "install", *names]:
@@ -156,7 +156,7 @@ class Shell:
             except SystemExit as exc:
                 self.last_code = exc.code if isinstance(exc.code, int) else 1
             finally:
-                # A worker sets both, and what it logs.
+                # A worker sets both, and the log configuration.
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
                 log.uninstall()
@@ -232,7 +232,7 @@ class Reader:
         self.last_request = "REWRITE_REQUEST_ID"
         self.written: dict[str, Block] = {}
         self.commands: list[str] = []
-        # What a preparation started.
+        # The processes that a preparation started.
         self.started = contextlib.ExitStack()
 
     def close(self) -> None:
@@ -247,7 +247,7 @@ class Reader:
         assert idle == [], "no command and no other block runs these files"
 
     def execute(self, block: Block) -> None:
-        """Do what the language of a block asks for."""
+        """Execute a block according to its language."""
         if block.preparation is not None:
             # Not at the top: it imports what only some pages need.
             from tests.docs import preparations

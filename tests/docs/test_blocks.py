@@ -1,4 +1,4 @@
-"""Every code block of README and docs/ does what the page says."""
+"""Every code block of README and docs/ has the result that the page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of pages notices what a page says and the code does not do."""
+"""The reader of pages reports every difference between a page and the code."""
 
 from __future__ import annotations
 
