@@ -156,7 +156,7 @@ class Listener(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *said: Any) -> None:
-        """No sleep and no output in tests."""
+        """Do not print the requests."""
 
 
 @pytest.fixture

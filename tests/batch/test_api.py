@@ -225,7 +225,7 @@ def test_a_limit_key_is_not_for_the_lane(hf: Holdfast) -> None:
         enqueue(hf, limit_key="vendor")
 
 
-# -- which queue takes it
+# -- the process that takes it
 
 
 @pytest.mark.req("B-19")

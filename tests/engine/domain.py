@@ -1,4 +1,4 @@
-"""A small domain for stories about what a handler may write: run sheets, and their own audit."""
+"""A small application with tables that handlers may write: run sheets, and their own audit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AUDIT_TABLE = "run_sheet_audit"
 
 
 def with_files(url: str, folder: Path, clock: FakeClock | None = None, **settings: Any) -> Holdfast:
-    """A Holdfast whose artifacts lie in a folder of the test's own."""
+    """A Holdfast whose artifacts are in a folder of the test."""
     files = ArtifactSettings(store=f"file://{folder}/files")
     return make_holdfast(url, clock, artifacts=files, **settings)
 

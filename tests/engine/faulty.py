@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class Died(BaseException):
-    """The process is gone. Only the test catches this."""
+    """Simulates a killed process. Only the test catches this."""
 
 
 class FaultyStore(Store):
-    """Passes every call on, until the write that was chosen."""
+    """Passes every call on, until the selected write."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -49,7 +49,7 @@ class FaultyStore(Store):
     def lose_answer(
         self, *, meanwhile: Callable[[], object] = lambda: None, after_writes: int = 0
     ) -> FaultyStore:
-        """The next write is committed and its answer is lost: the work runs again.
+        """The next write is committed and its answer is lost, so the work runs again.
 
         *meanwhile* happens between the two.
         """
@@ -113,7 +113,7 @@ class FaultyStore(Store):
 
 @contextmanager
 def through(hf: Holdfast, store: Store) -> Iterator[Holdfast]:
-    """The same application, reaching its database by way of *store*."""
+    """The same application, connected to its database through *store*."""
     sound = hf.store
     hf._store = store
     try:

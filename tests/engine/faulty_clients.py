@@ -1,4 +1,4 @@
-"""Clients of the network that meet a host with a fault, and what Holdfast makes of their errors.
+"""Network clients that call a host with a fault, and Holdfast's classification of their errors.
 
 ``python -m tests.engine.faulty_clients`` prints the table of docs/concepts/retries-and-errors.md.
 """
@@ -199,11 +199,11 @@ HTTP_CLIENTS: dict[str, Callable[[str], None]] = {
     "mistralai": by_mistral,
     "botocore": by_botocore,
 }
-# It returns a response whatever its status is.
+# It returns a response for every status.
 RETURNS_STATUS = ("urllib3",)
 # Clients that retry statuses themselves: they wait for as long as the header says, and drop it.
 DROPS_RETRY_AFTER = ("requests with Retry", "urllib3 with Retry")
-# They report 4xx only if they were told to retry it.
+# They report 4xx only if they are configured to retry it.
 RETURNS_4XX = ("urllib3", "urllib3 with Retry")
 
 

@@ -39,7 +39,7 @@ def _reset(connection: socket.socket) -> None:
 
 
 def _answer(connection: socket.socket, fault: str, headers: str) -> None:
-    """Do what *fault* says with a connection: reset, closed, cut, or answer with a status."""
+    """Apply *fault* to a connection: reset, closed, cut, or an answer with a status."""
     if fault == "tls_breaks":
         connection.recv(10)
         return

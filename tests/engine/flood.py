@@ -1,4 +1,4 @@
-"""What the tests of fairness share: many tenants, an application, and a worker's fetcher."""
+"""Shared parts of the fairness tests: many tenants, an application, and a worker's fetcher."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OPERATOR = Actor.read("user:op")
 NOISY = "0198c0de-0000-7000-8000-000000000000"
 QUIET = "0198c0de-ffff-7000-8000-000000000000"
 QUEUE = "q:default"
-# The limits of one look at the queues, an eighth of the real ones or less, so that few rows are
-# more than a look shows.
+# The limits of one poll of the queues, an eighth of the real ones or less, so that a poll does not
+# read all rows.
 BACKLOGS = 32
 KEYS = 40
 DEPTH = 100

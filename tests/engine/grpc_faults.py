@@ -1,6 +1,6 @@
-"""gRPC against hosts with faults: prints what Holdfast makes of each error, as JSON.
+"""gRPC against hosts with faults: prints Holdfast's classification of each error, as JSON.
 
-A process of its own: gRPC starts threads, and other tests fork the process of the tests.
+A separate process: gRPC starts threads, and other tests fork the process of the tests.
 """
 
 from __future__ import annotations

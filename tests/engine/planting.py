@@ -1,4 +1,4 @@
-"""Rows that the contract forbids, planted past every rule of the database, as a restore might."""
+"""Rows that the constraints forbid, inserted without constraints, as a restore might."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.store.dialect import SQLITE, to_psycopg
 
 
 def plant(hf: Holdfast, text: str, **params: Any) -> None:
-    """Run *text* with all checks and triggers away; afterwards they stand again for new writes."""
+    """Run *text* without checks and triggers; afterwards they apply to new writes again."""
     if hf.store.dialect is SQLITE:
         _plant_sqlite(hf, SQLITE.render(text), params)
     else:
@@ -53,7 +53,7 @@ def _plant_postgres(hf: Holdfast, text: str, params: dict[str, Any]) -> None:
             connection.execute(
                 f"ALTER TABLE {table} ADD CONSTRAINT {name} {rule} NOT VALID".encode()
             )
-        # A restore leaves no trace either: the rules are believed to hold for every row.
+        # A restore leaves no trace either: the constraints are assumed to hold for every row.
         connection.execute(
             "UPDATE pg_constraint SET convalidated = true"
             " WHERE connamespace = 'holdfast'::regnamespace"

@@ -1,4 +1,4 @@
-"""The audit: complete, attributable, append-only, and sealed so that tampering shows."""
+"""The audit: complete, attributable, append-only, and sealed to reveal tampering."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def work(hf: Holdfast) -> Holdfast:
 
 
 def seal(hf: Holdfast, key: str = "") -> int:
-    """Seal until nothing is left; say how many events that took."""
+    """Seal until no events are left; return the number of events."""
     return sum(seal_all(hf.store, key=key))
 
 
@@ -277,7 +277,7 @@ def test_a_broken_seal_is_found(work: Holdfast, text: str) -> None:
 
 
 def test_a_chain_whose_beginning_was_removed_is_found(work: Holdfast) -> None:
-    """Each seal is sound by itself; only the digest of its predecessor tells that one is gone."""
+    """Each seal is valid by itself; only its successor's digest shows that one is missing."""
     for _ in range(3):
         work.enqueue("report.export", {}, org_id=ORG)
         seal(work)
@@ -351,7 +351,7 @@ def test_a_transaction_has_its_number_before_its_event_has_an_id(
     with make_holdfast(postgres_url, clock) as hf:
         hf.job("report.export")(lambda job, payload: None)
         with psycopg.connect(postgres_url) as plain:
-            # A row has its id by then, and is not written yet.
+            # A row has its id at this point, and is not written yet.
             plain.execute(REFUSE_UNNUMBERED)
         deed = Deed(SYSTEM, ORG, "report:1", "report.looked_at")
 

@@ -1,4 +1,4 @@
-"""Audit enrichment reads what it wants and writes audit tables only, whatever it tries."""
+"""Audit enrichment can read all tables of its tenant and write audit tables only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def hf(url: str, clock: FakeClock) -> Iterator[Holdfast]:
 
 
 def own(hf: Holdfast, postgres: str, sqlite: str) -> str:
-    """The same intention in each database's words."""
+    """The same operation in the SQL of each database."""
     return postgres if hf.store.dialect.name == "postgres" else sqlite
 
 
@@ -101,7 +101,7 @@ def test_a_large_entry_is_no_violation(hf: Holdfast) -> None:
 
 BEFORE = f"INSERT INTO {AUDIT_TABLE} VALUES (1, 'an honest beginning')"
 
-# What a mistaken or injected statement may try on either database.
+# Wrong or injected statements on either database.
 HOSTILE = [
     "UPDATE run_sheet SET title = 'taken'",
     "DELETE FROM run_sheet",
@@ -201,8 +201,8 @@ POSTGRES_ONLY = [
     "CREATE FUNCTION public.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
     "LOCK TABLE run_sheet IN EXCLUSIVE MODE",
     "SET ROLE holdfast_engine; UPDATE run_sheet SET title = 'taken'",
-    # From here on the role is left, which the server lets every session do. What was written is
-    # found before the commit.
+    # From here on the session has left the role, which the server permits. The check before the
+    # commit finds its writes.
     "RESET ROLE; UPDATE run_sheet SET title = 'taken'",
     "SET ROLE NONE; UPDATE run_sheet SET title = 'taken'",
     "RESET ROLE; UPDATE run_sheet SET title = 'taken'; SET ROLE holdfast_auditor",

@@ -1,4 +1,4 @@
-"""Bad input: a clear error or a quarantined row; the loop goes on and nothing is half-written."""
+"""Bad input: a clear error or a quarantined row; nothing is half-written."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ BAD_FIELDS: list[tuple[str, Any]] = [
     ("not_before_at", datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))),
     ("traceparent", "00-xyz"),
     ("traceparent", 7),
-    # Of the right shape, and invalid all the same: version ff, no trace, no span.
+    # Of the right shape, but invalid: version ff, no trace, no span.
     ("traceparent", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
     ("traceparent", "00-00000000000000000000000000000000-b7ad6b7169203331-01"),
     ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"),
@@ -274,7 +274,7 @@ PLANTED = {
 }
 
 
-# A claim writes these anew, or no later write looks at them again.
+# A claim overwrites these, or no later write checks them again.
 HARMLESS = {PLANTED["a lease without a claim"], PLANTED["an unknown actor"]}
 
 

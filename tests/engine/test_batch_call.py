@@ -196,7 +196,7 @@ def test_a_job_whose_lease_was_lost_takes_no_outcome_and_the_others_do(
 
 
 def test_a_canceled_job_ends_alone(url: str) -> None:
-    """The call goes on for the others; the canceled job is canceled by its own place."""
+    """The call continues for the others; the canceled job is canceled by its own outcome."""
     started, go = threading.Event(), threading.Event()
     with Holdfast(settings=Settings(db=url), clock=SystemClock()) as hf:
 

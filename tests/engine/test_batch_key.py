@@ -1,4 +1,4 @@
-"""What the engine knows of batch processing: a key, a state, and claims that it leaves alone."""
+"""Batch processing in the engine: a key, a state, and jobs that claims leave out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def route(decision: Mapping[str, Any] | None) -> Routed:
 
 
 def declare(hf: Holdfast, job_type: str = "letter.write", **own: Any) -> None:
-    """A job type whose requests are routed, as the lane declares them."""
+    """A job type with routed requests, as batch processing declares it."""
     hf.job(job_type)(lambda job, payload: None)
     made: Handler = hf.registry.handlers[job_type]
     hf.registry.handlers[job_type] = replace(made, router=route, **own)
@@ -171,7 +171,7 @@ def test_a_job_that_was_to_be_stopped_is_canceled_the_moment_it_is_handed_over(
 
 
 def item_of(hf: Holdfast, job: Claimed, mode: str) -> None:
-    """An open item at the provider, as a worker that died has left it."""
+    """An open item at the provider, left by a killed worker."""
     batch = str(uuid.uuid4())
     by_hand(
         hf.store,

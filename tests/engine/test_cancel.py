@@ -1,4 +1,4 @@
-"""Cancel: at once if it waits, at its next step if it runs, and always on record."""
+"""Cancel: a waiting job at once, a running job at its next step, and always with an audit event."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_canceling_twice_is_harmless(work: Holdfast) -> None:
     assert timeline(work, enqueued).count("job.canceled") == 1
 
 
-# -- what waits, wherever it waits
+# -- waiting jobs
 
 
 @pytest.mark.req("T-04", "A-10")
@@ -198,7 +198,7 @@ def test_a_job_that_waits_for_its_next_attempt_is_canceled_at_once(hf: Holdfast)
 
 
 def submit(hf: Holdfast, job_id: str) -> None:
-    """Hand a claimed job to a provider's batch, as the batch lane would."""
+    """Add a claimed job to a provider's batch, as a submitter does."""
     move(hf.store, job_id, State.PROCESSING, State.BATCH_SUBMITTED)
 
 
@@ -258,7 +258,7 @@ def test_a_cancel_of_a_job_in_history_comes_too_late_and_is_on_record(
     assert decode(asked["detail"])["answer"] == "too_late"
 
 
-# -- what runs
+# -- running jobs
 
 
 @pytest.mark.req("T-05", "T-04")
@@ -271,7 +271,7 @@ def test_the_token_of_a_running_handler_is_set_while_it_works(hf: Holdfast) -> N
         begun.set()
         give_up = time.monotonic() + 20
         while time.monotonic() < give_up:
-            # No write of its own: the token alone tells.
+            # The handler writes nothing: only the fencing token decides.
             job.raise_if_canceled()
             steps.append(1)
             time.sleep(0.01)

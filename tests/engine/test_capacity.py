@@ -1,4 +1,4 @@
-"""Limits: caps count live leases, buckets count started jobs, and both hold for all workers."""
+"""Limits: caps count live leases, rate limits count started jobs, across all workers."""
 
 from __future__ import annotations
 
@@ -364,7 +364,7 @@ def test_a_worker_that_has_not_heard_of_a_change_claims_nothing(
     CHANGES[change](work)
 
     assert claim_queue(work.store, old, ask()) == []
-    # What a broken row makes it do instead.
+    # The effect of a broken row.
     assert claiming.claim_one_by_one(work.store, old, ask()) == []
     fresh = claim_queue(work.store, read_rules(work.store), ask())
     assert len(fresh) == (0 if change == "pause" else 4)
@@ -491,7 +491,7 @@ def test_over_any_time_no_more_starts_than_the_rate_and_one_burst(
     rate: tuple[int, int],
     steps: list[tuple[int, int, int]],
 ) -> None:
-    """Two workers that share a bucket and claim whenever they like."""
+    """Two workers that share a rate limit and claim at random times."""
     if not look(work.store, "SELECT id FROM holdfast.job LIMIT 1"):
         fill(work, ORG, 1_200, limit_key="k")
     own = Rate(*rate)

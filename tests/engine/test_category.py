@@ -1,4 +1,4 @@
-"""Categories: seven are the contract, further ones are the application's, the store knows all."""
+"""Categories: seven built-in ones, more from the application, and all of them in the database."""
 
 from __future__ import annotations
 
@@ -172,7 +172,8 @@ def test_an_unrecorded_category_counts_as_general(hf: Holdfast) -> None:
 
     hf.cancel(done.id, org_id=ORG)
 
-    # No worker has started and nobody migrated with the application: longer is the safe side.
+    # No worker has started and the migration ran without the application: the longer retention is
+    # safe.
     assert lasts(hf, done.id) == 30 * DAY
 
 

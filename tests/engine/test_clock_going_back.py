@@ -23,7 +23,7 @@ TWO_HOURS = timedelta(hours=2)
 
 
 class TurnedClock(FakeClock):
-    """A clock that an administrator sets back; what it measures never goes back."""
+    """A clock that an administrator sets back; its monotonic time never goes back."""
 
     def turn_back(self) -> None:
         with self._lock:
@@ -158,7 +158,7 @@ def test_a_notification_is_read_although_the_clock_goes_back(
     assert read.read_at == read.created_at
 
 
-# Every CHECK that compares two instants, and what keeps it when the clock goes back.
+# Every CHECK that compares two instants, and the code that satisfies it when the clock goes back.
 COMPARED = {
     "dead_letter_times_in_order": "the tests above",
     "in_app_notification_read_later": "the tests above",

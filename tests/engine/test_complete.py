@@ -132,11 +132,11 @@ def test_a_stage_that_is_followed_by_another_advances(shop: Holdfast) -> None:
     assert_sound(shop)
 
 
-# -- what happens after the block changes nothing
+# -- after the block
 
 
 def after_the_block(shop: Holdfast, finish: Any, caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Complete a job, then let its handler end as *finish* does; return what was logged."""
+    """Complete a job, then let its handler end as *finish* does; return the log."""
 
     @shop.job("sheet.make")
     def make(job: Context, payload: object) -> Any:
@@ -546,7 +546,7 @@ def test_an_export_that_completes_must_have_stored_its_artifact(
 
 @pytest.mark.timeout(120)
 def test_a_worker_neither_renews_nor_times_out_what_is_completed(url: str) -> None:
-    """The handlers go on for three leases after their block, one of them beyond its timeout."""
+    """The handlers continue for three leases after their block, one of them beyond its timeout."""
     told: list[bool] = []
     outcomes: Counter[str] = Counter()
     done = threading.Event()

@@ -1,4 +1,4 @@
-"""A process may die before or after any commit. Before: nothing happened. After: it is resolved."""
+"""A process is killed before or after a commit: its work has no effect, or is recovered."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.story import ORG, claim, look, timeline
 
 
 class Outside:
-    """The world outside: it counts how often each key took effect."""
+    """An external service that counts the effects of each key."""
 
     def __init__(self, hf: Holdfast) -> None:
         self.effects: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What is declared holds before the first worker starts, on every way to enqueue."""
+"""Declarations apply before the first worker starts, in every call that enqueues."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def connect(url: str) -> Any:
 
 
 def on_own_connection(hf: Holdfast, org_id: str) -> Any:
-    """The caller has written before, so on SQLite no other connection can write."""
+    """The caller has already written, so on SQLite no other connection can write."""
     conn = connect(hf.settings.db)
     try:
         conn.execute("CREATE TABLE IF NOT EXISTS mine (n integer)")
@@ -188,7 +188,7 @@ def test_two_processes_that_start_at_once_write_it_once(web: Holdfast, clock: Fa
     assert_sound(web)
 
 
-# -- the other ways in
+# -- other ways to enqueue
 
 
 def test_a_schedule_meets_the_limit_of_a_queue_that_no_worker_declared(

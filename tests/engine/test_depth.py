@@ -1,4 +1,4 @@
-"""Depth limits: a full queue refuses, says so, and nothing is half written."""
+"""Depth limits: a full queue refuses jobs with an error, and nothing is half-written."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_full_queue_refuses_with_its_limit_and_takes_again_when_it_has_drained
     assert (caught.value.queue, caught.value.limit, caught.value.per_tenant) == (QUEUE, 3, None)
     assert isinstance(caught.value, Conflict)
     assert "q:default is full" in str(caught.value)
-    # What runs does not wait any more.
+    # A running job does not count as waiting.
     assert work.enqueue("work", {}, org_id=ORG).created
     settle(work.store, [(job, Completed()) for job in claimed], actor=SYSTEM)
 
@@ -100,7 +100,7 @@ def test_of_several_queues_in_one_call_one_that_is_full_refuses_all_and_is_named
 
 
 def test_frames_of_one_call_count_together(work: Holdfast) -> None:
-    # Different projects travel apart; the queue is one.
+    # Different projects have separate inserts; the queue is one.
     limit(work, max_depth=5)
     requests = [JobRequest({}, ORG, project_id=org_id) for org_id in (NOISY, QUIET, ORG)] * 2
 
@@ -134,7 +134,7 @@ def test_a_limit_for_each_tenant_hits_only_the_one_that_reached_it(
     limit(work, max_depth_per_tenant=6)
     later = clock.now() + timedelta(hours=1)
     for key in keys:
-        # Whatever key they are under and whenever they are due.
+        # All jobs, with any limit key and any due time.
         fill(work, NOISY, 3 // len(keys), limit_key=key)
         fill(work, NOISY, 3 // len(keys), limit_key=key, not_before_at=later)
 

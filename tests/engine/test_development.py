@@ -1,4 +1,4 @@
-"""Development mode prints what is never stored: messages, tracebacks and the upstream status."""
+"""Development mode prints data that is never stored: messages, tracebacks and the status."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def heard(hf: Holdfast) -> list[Event]:
     return found
 
 
-# -- what a tick becomes
+# -- the result of a tick
 
 
 @pytest.mark.req("T-02", "Q-20")
@@ -245,7 +245,7 @@ def plan(policy: MisfirePolicy, **more: Any) -> misfire.Due:
 
 @pytest.mark.parametrize("policy", MisfirePolicy)
 def test_of_ticks_that_follow_closely_only_those_that_are_due_fire(policy: MisfirePolicy) -> None:
-    """A difference between two clocks is tolerated for what is late, never for what is early."""
+    """A clock difference is tolerated for late ticks, never for early ones."""
     seconds = timedelta(seconds=20)
     schedule = Schedule("x", Timetable(None, 20_000), policy, ORG, None, "db.cleanup")
 
@@ -274,7 +274,7 @@ def test_a_zone_whose_rules_changed_fires_nothing_that_is_no_tick_any_more(
     hf: Holdfast, clock: FakeClock
 ) -> None:
     hourly(hf, "nightly", every=None, cron="0 3 * * *", zone="Europe/Berlin")
-    # As if the tick had been computed under rules that are an hour off.
+    # As if the tick had been computed with rules that are an hour off.
     by_hand(hf.store, "UPDATE holdfast.schedule SET next_fire_at = '2026-01-06T01:00:00.000Z'")
 
     clock.advance(hours=16)
@@ -294,7 +294,7 @@ def test_a_zone_whose_rules_changed_fires_nothing_that_is_no_tick_any_more(
     assert str(fired[1])[:13].replace("T", " ") == "2026-01-07 02"
 
 
-# -- once, whoever looks
+# -- once, with several dispatchers
 
 
 @pytest.mark.both_databases
@@ -363,7 +363,7 @@ def test_the_key_decides_even_if_a_schedule_is_found_due_again(
     hourly(hf, catch_up="all")
     clock.advance(hours=1)
     dispatch_once(hf)
-    # A careless restore of one table: the schedule stands where it stood an hour ago.
+    # A careless restore of one table: the schedule has its position of an hour ago.
     by_hand(hf.store, "DELETE FROM holdfast.schedule")
     rows.add_schedule(hf, hf.schedules.by_name["hourly"], actor=ADA)
     by_hand(hf.store, "DROP TRIGGER " + trigger_of(hf.store, "schedule_never_ticks_back"))
@@ -431,7 +431,7 @@ def test_any_number_of_schedules_takes_the_same_number_of_statements(
     assert counts[0] == counts[1]
 
 
-# -- what cannot be fired
+# -- schedules that cannot fire
 
 
 def test_a_job_type_that_is_not_known_here_is_held_reported_and_fired_by_who_knows_it(
@@ -442,7 +442,7 @@ def test_a_job_type_that_is_not_known_here_is_held_reported_and_fired_by_who_kno
     told = heard(stranger)
     clock.advance(hours=1, seconds=59)
 
-    # Whose schedule it is may be about to come by.
+    # A process that declares the schedule may start soon.
     assert dispatch_once(stranger) == PassCounts()
     clock.advance(seconds=1)
     assert dispatch_once(stranger) == PassCounts.counting(held=1)
@@ -456,7 +456,7 @@ def test_a_job_type_that_is_not_known_here_is_held_reported_and_fired_by_who_kno
     assert entry.last_outcome == "held"
     assert jobs(hf.store) == []
 
-    # Ten minutes later it is not on time any more, but it was not given up either.
+    # Ten minutes later it is no longer on time, but it was not abandoned either.
     clock.advance(minutes=10)
     assert dispatch_once(hf) == PassCounts.counting(enqueued=1)
     assert outcomes(hf.store) == [("enqueued", 1)]
@@ -646,9 +646,9 @@ def test_a_run_that_dies_is_not_repeated_and_stays_visible_as_unfinished(
     assert outcomes(inner, "sweeping") == [("taken", 1)]
     assert dispatch_once(hf) == PassCounts()
     assert len(ledger(inner)) == 1
-    # The jobs it held come back by their leases, and the next tick finds them.
+    # A rescue releases its jobs, and the next tick finds them.
     assert hf.get(job.id, org_id=ORG).state == "completed"
-    # Its tick is closed by the run that the ledger has.
+    # Its tick is closed by the run in the run log.
     clock.advance(hours=1)
     run_maintenance(inner, hf.settings, hf.events)
     ended = look(inner, "SELECT outcome, detail, run_id FROM holdfast.schedule_tick")
@@ -674,7 +674,7 @@ def test_a_dispatcher_that_dies_before_the_run_begins_leaves_a_tick_that_says_so
     assert outcomes(inner, "sweeping") == [("taken", 1)]
     assert ledger(inner) == []
     assert dispatch_once(hf) == PassCounts()
-    # Whoever took it may still be about to begin.
+    # The process that took it may be about to begin.
     clock.advance(minutes=9)
     run_maintenance(inner, hf.settings, hf.events)
     assert outcomes(inner, "sweeping") == [("taken", 1)]
@@ -716,7 +716,7 @@ def test_a_run_that_cannot_be_performed_here_is_held_with_the_reason(
     assert "q:reports" in event.line
     assert ledger(hf.store) == []
 
-    # It waits for who can, or until the queue is declared.
+    # It waits for a process that has the job type, or until the queue is declared.
     assert dispatch_once(hf) == PassCounts.counting(ran=1)
     poor.close()
 
@@ -834,7 +834,7 @@ def test_a_defect_in_a_run_ends_the_loop_with_its_exception(
     hf.close()
 
 
-# -- what the database refuses
+# -- database constraints
 
 
 @pytest.mark.both_databases

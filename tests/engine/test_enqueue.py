@@ -1,4 +1,4 @@
-"""Enqueue: what a caller asks for is written whole, once, with its audit, or not at all."""
+"""Enqueue: a job is stored completely, once and with its audit, or not at all."""
 
 from __future__ import annotations
 

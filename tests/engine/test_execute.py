@@ -1,4 +1,4 @@
-"""Execute: whatever foreign code does becomes one outcome."""
+"""Execute: every result and every exception of a handler becomes one outcome."""
 
 from __future__ import annotations
 

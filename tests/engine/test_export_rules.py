@@ -95,7 +95,7 @@ def test_every_input_has_a_checksum_before_the_handler_runs(hf: Holdfast) -> Non
 
     (stored,) = look(hf.store, "SELECT sha256 FROM holdfast.artifact WHERE kind = 'input'")
     assert len(stored["sha256"]) == 64
-    # What is not a file is in the payload, and that has its own.
+    # Inputs other than files are in the payload, which has its own checksum.
     assert len(hf.get(done.id, org_id=ORG).record["payload_hash"]) == 32
 
 

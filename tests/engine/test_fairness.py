@@ -35,7 +35,7 @@ from tests.engine.planting import plant
 from tests.engine.test_settle import FAULT
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast
 
-# More tenants or units than a look shows, and fewer jobs than it counts.
+# More tenants or units than a poll reads, and fewer jobs than it counts.
 MANY = 90
 
 
@@ -63,7 +63,7 @@ def test_a_fetcher_that_is_notified_looks_before_it_claims(
     mine = fetcher(work)
     mine.take(2)
     fill(work, QUIET, 1)
-    # As with a real clock, on which the next look is not due yet.
+    # As with a real clock, on which the next poll is not due yet.
     monkeypatch.setattr(FakeClock, "is_fake", False)
     monkeypatch.setattr(mine, "_look_at", float("inf"))
 
@@ -110,7 +110,7 @@ def flood_priorities(hf: Holdfast, clock: FakeClock) -> None:
 
 
 def flood_deferred(hf: Holdfast, clock: FakeClock) -> None:
-    """More comes due at once than two passes promote, and all of it before the quiet one's."""
+    """More jobs become due at once than two passes promote, all before the quiet tenant's."""
     due = clock.now() + timedelta(hours=1)
     fill(hf, NOISY, 250, not_before_at=due)
     hf.enqueue("work", {}, org_id=QUIET, not_before_at=due + timedelta(milliseconds=1))
@@ -118,7 +118,7 @@ def flood_deferred(hf: Holdfast, clock: FakeClock) -> None:
 
 
 def flood_keys(hf: Holdfast, clock: FakeClock) -> None:
-    """More keys than a worker reads at once, and all of them before the key of the quiet one."""
+    """More keys than a worker reads at once, all of them before the quiet tenant's key."""
     fill_with(hf, NOISY, [{"limit_key": f"k{n:04d}"} for n in range(48)])
     hf.enqueue("work", {}, org_id=QUIET)
 
@@ -262,7 +262,7 @@ def test_claims_between_two_looks_take_turns_too(url: str) -> None:
         fill_tenants(hf, 10, 5)
         running = fetcher(hf)
         first = running.take(1)
-        # By the real clock a look serves several claims; this one serves all that follow.
+        # With the real clock one poll serves several claims; here it serves all that follow.
         running._look_at = float("inf")
 
         got = by_tenant(first + [job for _ in range(19) for job in running.take(1)])
@@ -273,7 +273,7 @@ def test_claims_between_two_looks_take_turns_too(url: str) -> None:
 def test_a_look_that_is_used_up_is_followed_by_another(url: str) -> None:
     with Holdfast(settings=Settings(db=url)) as hf:
         declare(hf)
-        # Deeper than a look, and wider than those it looks deep into.
+        # More jobs than a poll reads, and more tenants than those it reads many jobs of.
         fill(hf, NOISY, 300)
         fill_tenants(hf, 40, 1)
         running = fetcher(hf)
@@ -301,7 +301,7 @@ def test_a_flood_beyond_one_look_does_not_keep_the_look_where_it_is(work: Holdfa
 def test_a_worker_that_starts_again_for_every_claim_leaves_no_tenant_out(
     work: Holdfast, clock: FakeClock
 ) -> None:
-    # A tenant that was served has its next job at once, and comes before the quiet one by its id.
+    # A served tenant has its next job at once, and precedes the quiet one by its id.
     for number in range(3):
         fill(work, tenant(number), 4)
     clock.advance(seconds=1)
@@ -319,7 +319,7 @@ def test_a_worker_that_starts_again_for_every_claim_leaves_no_tenant_out(
 
 @pytest.mark.req("Q-23")
 def test_short_runs_beside_a_flood_leave_no_tenant_out(work: Holdfast, clock: FakeClock) -> None:
-    # The flood always has the oldest job and comes first by its id.
+    # The flood always has the oldest job and the lowest id.
     quiet = [tenant(number) for number in range(1, 21)]
     fill(work, tenant(0), 100)
     clock.advance(seconds=1)
@@ -410,7 +410,7 @@ def test_workers_that_claim_at_the_same_time_take_every_job_once(
             thread.start()
         for thread in threads:
             thread.join()
-        # A job that was passed over while another worker held its row is found by the next look.
+        # The next poll finds a job that was skipped while another worker had locked its row.
         rest = [job.id for job in fetcher(hf).take(400)]
 
     everything = [job_id for mine in taken for job_id in mine] + rest
@@ -656,7 +656,7 @@ def test_a_broken_row_changes_neither_the_order_nor_what_may_be_claimed(
 
 
 def test_a_claim_by_job_type_is_in_the_order_of_age(work: Holdfast) -> None:
-    # Only runs claim by job type or before the due time: they go by age, whatever the order.
+    # Only runs claim by job type or before the due time: they use the order of age.
     work.job("other")(lambda job, payload: None)
     fill(work, NOISY, 5)
     fill(work, QUIET, 1, "other")

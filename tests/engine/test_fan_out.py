@@ -1,4 +1,4 @@
-"""Schedules of any general job, for one tenant or for all tenants that are known at the tick."""
+"""Schedules of any general job, for one tenant or for all known tenants at the tick."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def make(hf: Holdfast, worker: str = "w1", **given: Any) -> Heartbeat:
 
 
 def until(condition: Any) -> None:
-    """Wait for what another thread does."""
+    """Wait for a condition that another thread makes true."""
     deadline = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < deadline

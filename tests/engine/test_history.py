@@ -1,4 +1,4 @@
-"""History: ended jobs leave the hot path, and everybody still finds them."""
+"""History: ended jobs leave the hot path, and all reads still find them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def rows_in(store: Store, table: str) -> int:
     return found
 
 
-# -- what is archived, and when
+# -- which jobs are archived, and when
 
 
 def test_an_ended_job_is_archived_once_its_hour_is_over(work: Holdfast, clock: FakeClock) -> None:
@@ -196,11 +196,11 @@ def test_a_job_whose_key_history_holds_already_holds_up_no_other(work: Holdfast)
     assert [row["id"] for row in look(work.store, "SELECT id FROM holdfast.job")] == [twin.id]
 
 
-# -- it is read as before
+# -- reads of archived jobs
 
 
 def everything(hf: Holdfast, job: Enqueued) -> dict[str, Any]:
-    """All that anybody can read about a job."""
+    """All public reads of a job."""
     jobs = hf.operate(actor="user:op", role="operator").jobs
 
     def ask(tx: Tx) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def test_another_tenant_finds_nothing_in_history(work: Holdfast) -> None:
     assert theirs is None
 
 
-# -- its key still answers
+# -- idempotency keys of archived jobs
 
 
 @pytest.mark.req("I-02", "I-12")
@@ -393,7 +393,7 @@ def test_the_sql_function_answers_with_an_archived_original(
 
 @contextmanager
 def archiving(url: str, clock: FakeClock) -> Iterator[None]:
-    """Everything that can be archived is, and the transaction stays open inside."""
+    """Archive all ended jobs, and keep the transaction open inside."""
     store = open_store(url, clock=clock)
     moved, go_on = threading.Event(), threading.Event()
     ended: list[int] = []
@@ -436,7 +436,7 @@ def until_somebody_waits(url: str) -> None:
 def test_a_request_during_the_move_finds_the_original(
     postgres_url: str, clock: FakeClock, many: int
 ) -> None:
-    """The enqueue looks at history before the move is committed, and inserts after."""
+    """The enqueue reads history before the move is committed, and inserts afterwards."""
     with make_holdfast(postgres_url, clock) as hf:
         first = finished(declare(hf), idempotency_key="k")
         answers: list[Enqueued] = []
@@ -461,7 +461,7 @@ def test_a_request_during_the_move_finds_the_original(
 def test_a_request_during_the_move_that_finds_the_row_waits_and_finds_it_in_history(
     postgres_url: str, clock: FakeClock
 ) -> None:
-    """The insert met the live row; its transaction is over when the move begins."""
+    """The insert found the live row; its transaction has ended when the move begins."""
     with make_holdfast(postgres_url, clock) as hf:
         first = finished(declare(hf), idempotency_key="k")
         found: list[Any] = []
@@ -555,7 +555,7 @@ def test_a_snapshot_too_old_to_see_every_key_has_to_retry(
             hf.enqueue("report.export", {}, org_id=ORG, conn=connection)
 
 
-# -- what comes too late finds it there
+# -- late writes to archived jobs
 
 
 def test_a_cancel_of_an_archived_job_comes_too_late_and_is_audited(work: Holdfast) -> None:
@@ -600,7 +600,7 @@ def test_a_settle_whose_answer_was_lost_until_after_the_move_leaves_no_trace(
     assert timeline(work, job) == before
 
 
-# -- what the database holds
+# -- database constraints
 
 
 def columns_of(store: Store, table: str) -> list[str]:

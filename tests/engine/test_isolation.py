@@ -71,7 +71,7 @@ def test_a_handler_that_ignores_its_time_limit_is_killed(live: Holdfast, note: P
     @live.job("match.slowly", isolation="process", timeout=0.5, max_attempts=1)
     def match(job: Context, payload: Any) -> None:
         note.write_text(str(os.getpid()))
-        # One call that keeps every other thread of the process from running.
+        # One call that blocks every other thread of the process.
         re.match(r"(a+)+$", "a" * 60 + "b")
 
     handle = match.enqueue({})

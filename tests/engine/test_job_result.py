@@ -86,7 +86,7 @@ def test_a_caller_waits_for_a_result_and_is_woken(
 
 
 def _is_awaited(hf: Holdfast, worker: Worker) -> bool:
-    """Whether the worker has heard that a process waits. On SQLite the file says it."""
+    """Whether the worker knows that a process waits. On SQLite the database file stores it."""
     wake = worker._wake
     return hf.store.is_embedded or (wake is not None and wake.awaited_until > time.monotonic())
 

@@ -32,7 +32,7 @@ def hold_one(hf: Holdfast) -> InFlight:
 
 
 def renewing(hf: Holdfast, held: InFlight, store: Any = None) -> Callable[[float], None]:
-    """The renewal pass of a worker that holds this claim, at a second of the test's choice."""
+    """The renewal pass of a worker with this claim, at a given second."""
     hands: Any = None
     keeper = LeaseRenewer(
         store or hf.store,

@@ -1,4 +1,4 @@
-"""A long transaction: no lease ends because of it, and no call waits for it without a limit."""
+"""A long transaction: no lease expires because of it, and no call waits for it without a limit."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_workers_of_another_store_on_the_same_database_keep_their_leases_too(
 def test_an_open_transaction_of_the_application_stops_no_renewal(
     postgres_url: str,
 ) -> None:
-    """It asked for the running job's own key, and so holds the job's row."""
+    """It enqueued with the key of the running job, and so locks the job's row."""
     began, may_end = threading.Event(), threading.Event()
     ran: list[str] = []
     with (
@@ -163,12 +163,12 @@ def test_an_open_transaction_of_the_application_stops_no_renewal(
     assert events.count("job.started") == 1
 
 
-# -- renewing, one call at a time
+# -- renewal, one call at a time
 
 
 @contextmanager
 def held_row(hf: Holdfast, job_id: str) -> Iterator[None]:
-    """Another client has the row, or SQLite's writer."""
+    """Another client has locked the row, or SQLite's writer."""
     if hf.store.dialect.name == "postgres":
         with psycopg.connect(hf.store._dsn) as other:  # type: ignore[attr-defined]
             other.execute("SELECT FROM holdfast.job WHERE id = %s FOR UPDATE", (job_id,))
@@ -357,7 +357,7 @@ def test_every_transaction_of_ours_ends_when_its_client_freezes(
 
 @pytest.mark.req("C-08")
 def test_a_job_whose_row_is_only_referred_to_is_rescued_and_claimed(postgres_url: str) -> None:
-    """What a frozen handler wrote about its job refers to the job's row, and locks it for that."""
+    """A row that a frozen handler inserted references the job's row, and therefore locks it."""
     with (
         make_holdfast(postgres_url, SystemClock(), poll_seconds=0.05) as hf,  # type: ignore[arg-type]
         psycopg.connect(postgres_url) as other,

@@ -224,7 +224,7 @@ def test_a_group_with_an_old_and_a_new_claim_of_a_job_records_the_new_one_alone(
 
 
 def test_of_two_outcomes_of_one_claim_the_first_is_recorded(work: Holdfast) -> None:
-    """A handler may end in the moment in which its time limit gives it up."""
+    """A handler may end at the moment at which its time limit abandons it."""
     (job,) = claim_many(work, 1)
 
     settled = settle(work.store, [(job, Retry(FAULT, 1_000)), (job, Completed("1"))], actor=WORKER)

@@ -1,4 +1,4 @@
-"""A connection that is lost inside a handler costs a retry, never the job."""
+"""A connection that is lost inside a handler causes a retry; the job is never lost."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def by_sqlalchemy(url: str, moment: str) -> None:
 
 
 def by_sqlalchemy_stubborn(url: str, moment: str) -> None:
-    """Swallows the first error and meets PendingRollbackError at the next statement."""
+    """Swallows the first error and gets PendingRollbackError from the next statement."""
     engine = sa.create_engine(plain(url))
     try:
         with engine.connect() as connection:
@@ -277,7 +277,7 @@ def test_a_connection_lost_inside_a_transaction_of_the_job_is_transient(
 def test_a_connection_lost_at_the_lease_check_is_transient(
     shop: Holdfast, postgres_url: str
 ) -> None:
-    """The handler's last statement went well; the next one is the check before COMMIT."""
+    """The handler's last statement succeeded; the next one is the check before COMMIT."""
     is_first = attempts()
 
     def write(job: Context) -> None:
@@ -321,7 +321,7 @@ def test_a_lost_connection_that_the_handler_wraps_in_an_error_of_its_own_is_tran
     shop: Holdfast, postgres_url: str
 ) -> None:
     class NotSaved(Exception):
-        """The handler's own."""
+        """An error of the handler."""
 
     is_first = attempts()
 
@@ -423,7 +423,7 @@ def test_django_loses_its_connection(shop: Holdfast, postgres_url: str) -> None:
     }
 
 
-# -- what is a fault of the program stays one
+# -- errors of the program are not lost connections
 
 
 def misuse_psycopg(url: str) -> None:
@@ -470,7 +470,7 @@ def misuse_session(url: str) -> None:
         with Session(engine) as session:
             session.add(Effect())
             with pytest.raises(sa.exc.DBAPIError):
-                # It has no note, which the table wants.
+                # It has no note, which the table requires.
                 session.flush()
             session.execute(sa.text("SELECT 1"))
     finally:

@@ -1,4 +1,4 @@
-"""Maintenance is bounded, rate-limited, idempotent, and never stronger than retention."""
+"""Maintenance is bounded, rate-limited and idempotent, and never deletes before retention ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handler whose role has no right on a table: the failure says which, and how to mend it."""
+"""A handler whose role lacks a privilege on a table: the error names the table and the remedy."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_what_only_an_owner_may_do_is_nothing_to_grant(shop: Holdfast) -> None:
     assert "holdfast grant" not in said
 
 
-# -- a connection of the handler's own
+# -- the handler's own connection
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Errors of network clients that a handler lets escape: which are retried, and when."""
+"""Errors of network clients that a handler does not catch: which are retried, and when."""
 
 from __future__ import annotations
 
@@ -525,7 +525,7 @@ def test_circular_and_endless_chains_are_followed_for_a_bounded_number_of_links(
 
 
 class Hostile(Exception):
-    """Raises whatever is read of it."""
+    """Raises on every attribute access."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(CANARY)

@@ -67,7 +67,7 @@ def declared(url: str, clock: FakeClock | None = None) -> Iterator[Holdfast]:
 
 
 def plant(store: Store) -> None:
-    """From now on the database takes no notification."""
+    """From now on the database rejects every notification."""
     by_hand(
         store,
         "{refuse planted BEFORE INSERT ON holdfast.job WHEN NEW.job_type = 'note.send'"
@@ -80,7 +80,7 @@ def waiting(store: Store) -> int:
     return found
 
 
-# -- on a connection of the caller's
+# -- on the caller's connection
 
 
 @contextmanager
@@ -256,7 +256,7 @@ def test_a_connection_that_must_be_awaited_is_not_taken_by_mistake(postgres_url:
         asyncio.run(mistake(hf))
 
 
-# -- in a transaction of its own
+# -- in a separate transaction
 
 
 @pytest.mark.req("Q-02")

@@ -206,7 +206,7 @@ def test_a_command_that_the_policy_agrees_to_is_carried_out_and_audited(planned:
     [
         lambda job, command: False,
         lambda job, command: None,
-        # True-ish is not a yes: nobody decided anything here.
+        # A truthy value is not an approval: no person decided anything here.
         lambda job, command: "perhaps",
     ],
 )
@@ -250,7 +250,7 @@ def test_a_policy_may_look_but_not_write(planned: Holdfast) -> None:
     declare(planned, ASSIGN, policy=may_assign)
 
     assert ended(planned, run_one(planned, "plan.assign", {}, command="assign-x")) == DONE
-    # The second time the policy itself would write.
+    # The second time the policy itself writes.
     assert ended(planned, run_one(planned, "plan.assign", {}, command="assign-y")) == DEAD
 
 

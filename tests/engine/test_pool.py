@@ -1,4 +1,4 @@
-"""The connections of a worker: enough for its handlers, and apart from them for itself."""
+"""The connections of a worker: enough for its handlers, and separate ones for itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def charged(hf: Holdfast, jobs: list[Any]) -> int:
     return sum(hf.get(job.id, org_id=ORG).attempt_count for job in jobs)
 
 
-# -- by itself there is a connection for every handler
+# -- the default: a connection for every handler
 
 
 @pytest.mark.req("R-12")
@@ -48,7 +48,7 @@ def test_every_handler_may_hold_a_transaction_at_the_same_time(
             with job.transaction() as connection:
                 connection.execute("SELECT 1")
                 together.wait()
-                # One more, beside the one that is held.
+                # One more, in addition to the one in use.
                 hf.enqueue("other.work", {}, org_id=ORG)
 
         hf.job("other.work", queue="q:exports")(lambda job, payload: None)
@@ -82,7 +82,7 @@ def test_asynchronous_handlers_may_hold_transactions_across_awaits(postgres_url:
         assert charged(hf, jobs) == 0
 
 
-# -- where there are fewer, nobody pays for it
+# -- fewer connections than handlers
 
 
 @pytest.mark.req("R-12")

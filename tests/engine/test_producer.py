@@ -1,4 +1,4 @@
-"""A job type with a producer: one caller enqueues, and each execution unit has one job for ever."""
+"""A job type with a producer: one caller enqueues, and each execution unit has one job."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_process_without_the_declaration_is_refused_by_the_database(
 ) -> None:
     for options in ({}, {"unit_key": "invoice-1"}, {"unit_key": "invoice-9"}):
         if options == {"unit_key": "invoice-1"}:
-            # The unit has its job: the no-op of an enqueue that comes twice.
+            # The unit has its job: a second enqueue has no effect.
             assert not stranger.enqueue(CHARGE, {"n": 1}, org_id=ORG, **options).created
             continue
         with pytest.raises(EnqueueRefused, match=r"billing\.charge\(…\) instead"):
@@ -322,7 +322,7 @@ def test_an_enqueue_whose_answer_was_lost_is_the_same_job_with_its_unit(
     (chunk,) = hf._chunks(CHARGE, [mine], None, {}, whole=True)
     hf.sync()
 
-    # The transaction runs again with the same ids, because nobody heard of its commit.
+    # The transaction runs again with the same ids, because the answer to its commit was lost.
     answers = [hf.store.write(lambda tx: run(tx, insert_steps(chunk())))[0] for _ in range(2)]
 
     assert [one.created for one in answers] == [True, True]

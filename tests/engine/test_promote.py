@@ -1,4 +1,4 @@
-"""Promote: what was deferred joins the lanes when it is due, on the queue it belongs to."""
+"""Promote: deferred jobs join their queue when they are due."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_time_up_to_a_minute_in_the_past_is_taken_as_now_and_an_older_one_refu
 def test_the_clock_of_the_store_decides_and_not_that_of_the_caller(
     postgres_url: str,
 ) -> None:
-    # Here the store has a clock of its own, and this machine's is ten minutes ahead of it.
+    # Here the store has its own clock, and this machine's is ten minutes ahead of it.
     ahead = FakeClock(datetime.now(UTC) + timedelta(minutes=10))
     with make_holdfast(postgres_url, ahead) as off, Holdfast(postgres_url) as right:
         declare(off)

@@ -86,7 +86,8 @@ def test_a_statement_that_failed_and_was_swallowed_does_not_complete_the_job(
     def make(job: Context, payload: object) -> str:
         with job.transaction() as connection:
             add(connection, 2)
-            # On SQLite one statement is undone and the rest stays, unless it says otherwise.
+            # On SQLite one statement is undone and the others are kept, unless the conflict clause
+            # differs.
             harder = "OR ROLLBACK " if shop.store.dialect.name == "sqlite" else ""
             for _ in range(2):
                 with contextlib.suppress(Exception):

@@ -207,7 +207,7 @@ def test_a_canceled_job_of_a_dead_worker_is_canceled_without_an_attempt(
     ]  # fmt: skip
 
 
-# -- whose worker is alive
+# -- live workers
 
 
 def beat(hf: Holdfast, worker: str, lease_ms: int = 60_000) -> None:
@@ -279,7 +279,7 @@ def test_a_rescue_waits_for_two_intervals_of_the_heartbeat(
 def test_a_killed_worker_counts_as_an_attempt_as_soon_as_its_lease_expires(
     work: Holdfast, clock: FakeClock, lease_ms: int
 ) -> None:
-    """It is killed right after a heartbeat and a renewal."""
+    """The worker is killed right after a heartbeat and a renewal."""
     enqueued = work.enqueue("slow.work", {}, org_id=ORG)
     claim(work, worker="killed", lease_ms=lease_ms)
     beat(work, "killed", lease_ms)
@@ -359,7 +359,7 @@ def test_a_rescue_that_waited_for_the_end_of_an_outage_charges_nothing(
     write = store.write_soon
 
     def write_after_an_outage(work: Callable[[Tx], Any]) -> Any:
-        """Every try before the last one found the database away."""
+        """The database was unavailable at every attempt before the last one."""
         store.availability._away_since = time.monotonic() - 120
         return write(work)
 
@@ -374,7 +374,7 @@ def test_a_rescue_that_waited_for_the_end_of_an_outage_charges_nothing(
 def test_a_process_that_just_began_waits_for_workers_before_it_rescues(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Four seconds are the longest pause of workers that connect again.
+    # Workers wait at most four seconds before they connect again.
     monkeypatch.setattr(maintenance, "RECONNECT_SECONDS", 0.5)
     settings = Settings(db=url, lease_seconds=0.5)
     grace = Grace.for_lease(0.5)
@@ -410,7 +410,7 @@ def held(url: str, statement: str, *params: object) -> Iterator[None]:
 
 
 def rescue_within_a_minute(hf: Holdfast) -> list[str]:
-    """What a rescue brings back while others hold their locks."""
+    """The jobs that a rescue releases while others hold their locks."""
     rescued: list[str] = []
     thread = threading.Thread(
         target=lambda: rescued.extend(item.job.id for item in rescue_jobs(hf.store, limit=10)),

@@ -1,4 +1,4 @@
-"""Retention: ended jobs leave when their time is over, never before, and never too many at once."""
+"""Retention: ended jobs are deleted after their time, never before, and in bounded passes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def archive(hf: Holdfast) -> int:
 
 
 def give_up(hf: Holdfast) -> None:
-    """End every dead letter in the moment in which its job died: from then on its time counts."""
+    """End every dead letter at the moment at which its job failed: its retention starts then."""
     by_hand(
         hf.store,
         "UPDATE holdfast.dead_letter SET state = 'discarded', version = version + 1,"
@@ -63,7 +63,7 @@ def is_kept(hf: Holdfast, job: Enqueued) -> bool:
     return True
 
 
-# -- when a job leaves
+# -- when a job is deleted
 
 
 @pytest.mark.req("I-08")
@@ -71,7 +71,7 @@ def is_kept(hf: Holdfast, job: Enqueued) -> bool:
 def test_a_job_row_never_leaves_before_its_key_expires(
     work: Holdfast, clock: FakeClock, job_type: str
 ) -> None:
-    """Even if a retention that is too short got past every check."""
+    """Even if a retention that is too short passed every check."""
     short = RetentionSettings()
     object.__setattr__(short, "keep_days", 0.0)
     first = work.enqueue(job_type, {}, org_id=ORG, idempotency_key="k")
@@ -125,7 +125,7 @@ def test_jobs_that_have_not_ended_are_never_pruned(work: Holdfast, clock: FakeCl
 
 @pytest.mark.req("I-13")
 def test_the_job_of_an_execution_unit_is_never_pruned(work: Holdfast, clock: FakeClock) -> None:
-    """While one is kept the unit has had its job; were it pruned, the unit would run again."""
+    """A kept job proves that the unit had its job; if it were pruned, the unit would run again."""
     units = [
         work.enqueue(job_type, {}, org_id=ORG, unit_key="u")
         for job_type in ("report.export", "report.break")
@@ -296,7 +296,7 @@ RULES = RetentionSettings(
 def test_the_most_specific_rule_decides(
     category: str, job_type: str, state: str, days: int
 ) -> None:
-    """A job type says more than a category, and a category more than a state."""
+    """A job type's retention overrides the category's, which overrides the state's."""
     kept = keep_of(RULES, category=category, job_type=job_type, state=state)
 
     assert kept == timedelta(days=days)
@@ -427,7 +427,7 @@ def test_a_rule_counts_from_when_it_is_set_also_for_jobs_that_ended_before(
     assert not is_kept(work, second)
 
 
-# -- a retention that cannot be used
+# -- invalid retention
 
 
 @pytest.mark.req("I-08")
@@ -496,7 +496,7 @@ def test_a_worker_does_not_start_with_a_retention_that_cannot_be_used(url: str) 
 
 
 def test_no_job_is_archived_before_a_quarter_of_an_hour() -> None:
-    """So long a snapshot may be old and still know every key; the database counts on it."""
+    """A snapshot of this age may still see every key; the database relies on it."""
     with pytest.raises(ConfigError, match="archive_after_hours"):
         RetentionSettings(archive_after_hours=0.2)
     RetentionSettings(archive_after_hours=0.25)

@@ -1,4 +1,4 @@
-"""Batches that are over leave, piece by piece; whatever is not over, or not deleted, stays."""
+"""Ended batches are deleted in steps; open batches and undeleted files are kept."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_batch_whose_files_are_still_at_the_provider_stays(
     calls = plant_batch(hf, "collected", items=1, mode="async")
     clock.advance(timedelta(days=100))
 
-    # Calls of their own leave no files.
+    # Direct calls leave no files.
     prune_batches(hf.store, MONTH, limit=100)
     assert batches(hf) == {batch_id}
     assert calls not in batches(hf)

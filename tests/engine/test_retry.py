@@ -1,4 +1,4 @@
-"""What fails is tried again while it may, and never longer."""
+"""A failed job is retried up to its limits, and no longer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.story import ORG, timeline
 
 
 def failing(hf: Holdfast, faults: Callable[[int], BaseException | None], **options: Any) -> str:
-    """A job whose attempt n raises what *faults* gives for n."""
+    """A job whose attempt n raises what *faults* returns for n."""
 
     @hf.job("flaky.work", **options)
     def work(job: Any, payload: object) -> str:

@@ -1,4 +1,4 @@
-"""The rules of queues, tenants and keys: who sets them, what stays, and what the audit keeps."""
+"""Rules of queues, tenants and keys: who sets them, which persist, and their audit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def work(hf: Holdfast) -> Holdfast:
 
 
 def actions(hf: Holdfast) -> list[tuple[str, str, str]]:
-    """What operators did: subject, name, actor."""
+    """Operator actions: subject, name, actor."""
     rows = look(
         hf.store,
         "SELECT name, actor_type, actor_id, detail FROM holdfast.job_event"
@@ -230,7 +230,7 @@ def test_what_code_and_file_declare_is_written_when_a_worker_starts(
         hf.worker()
         rules = hf.queues.rules()
 
-    # A file is nearer to the deployment than the code.
+    # The file overrides the code, because it is specific to the deployment.
     assert rules.queues["q:mine"].settings.weight == 7
     assert rules.queues["q:yours"].settings == QueueSettings(max_running=5)
     assert rules.tenants == {ORG: TenantSettings(weight=3)}
@@ -278,7 +278,7 @@ def test_what_is_declared_is_audited_once_and_only_with_what_changed(
         },
         {"subject": "rules", "tenants": {ORG: {"weight": 4}}},
     ]
-    # What this application does not declare may be another one's.
+    # A queue that this application does not declare may belong to another one.
     assert (set(rules.keys), "q:mine" in rules.queues) == ({"llm"}, True)
 
 

@@ -1,4 +1,4 @@
-"""Bounded runs: so many jobs, for so long, and the rest waits."""
+"""Bounded runs: limited by job count and run time; the remaining jobs wait."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def work(hf: Holdfast) -> Iterator[Holdfast]:
 
 
 def declare(hf: Holdfast, **given: Any) -> None:
-    """The run "nightly", with what the story is about."""
+    """The run "nightly", with the options of the test."""
     run = RunSettings(**{"queues": ("q:exports", "q:planning"), **given})
     hf.settings = replace(hf.settings, runs={"nightly": run})
 
@@ -83,7 +83,7 @@ def states(hf: Holdfast) -> Counter[str]:
 
 
 def by_run(hf: Holdfast, report: RunReport) -> Counter[str]:
-    """What the audit says that a run did."""
+    """The audit events of a run."""
     rows = look(
         hf.store,
         "SELECT name, count(*) AS events FROM holdfast.job_event"
@@ -183,7 +183,7 @@ def test_a_run_that_ended_never_changes(work: Holdfast) -> None:
         )
 
 
-# -- the time
+# -- the run time
 
 
 @pytest.mark.req("B-09")
@@ -207,13 +207,13 @@ def test_a_run_takes_nothing_further_when_its_time_is_over(
 def test_what_was_claimed_and_not_reached_goes_back_at_no_attempt(
     work: Holdfast, clock: FakeClock
 ) -> None:
-    """The first job ends the run's time while others already wait in this process."""
+    """The first job uses up the run time while others already wait in this process."""
 
     @work.job("slow.work", queue="q:exports")
     def slow(job: Context, payload: object) -> None:
         clock.advance(seconds=241)
 
-    # A worker that also knows asynchronous jobs claims for these hands as well.
+    # A worker that also has asynchronous jobs claims for its event loop as well.
     @work.job("loop.work")
     async def loop(job: Context, payload: object) -> None: ...
 
@@ -508,7 +508,7 @@ def test_a_job_whose_retry_falls_due_during_the_run_waits_for_the_next(
 def test_a_failing_provider_is_called_a_bounded_number_of_times(
     work: Holdfast, clock: FakeClock
 ) -> None:
-    """Prod, in small: hourly runs, and a first retry no sooner than the next of them."""
+    """Production in small: hourly runs, and a first retry no sooner than the next run."""
     calls: Counter[str] = Counter()
 
     @work.job("call.provider", queue="q:exports", retry=RetryPolicy.by_run(), max_attempts=5)
@@ -530,12 +530,12 @@ def test_a_failing_provider_is_called_a_bounded_number_of_times(
     assert per_run == [20, 20, 20]
 
 
-# -- the ledger
+# -- the run log
 
 
 @pytest.mark.req("A-06")
 def test_the_ledger_says_what_the_audit_says(work: Holdfast, clock: FakeClock) -> None:
-    """One job of every fate; the counts of the run are the events of its id."""
+    """One job of every outcome; the counts of the run are the events of its id."""
 
     def fate(job: Context, payload: dict[str, Any]) -> None:
         match payload["fate"]:
@@ -667,7 +667,7 @@ def test_runs_leave_the_ledger_after_their_retention(work: Holdfast, clock: Fake
     assert clean_run_log(work.store, retention=timedelta(days=90))[1] == 0
 
 
-# -- a run that dies
+# -- a run that is killed
 
 
 def test_a_run_that_dies_is_shown_as_unfinished_and_closed_as_lost_when_its_time_is_over(
@@ -688,7 +688,7 @@ def test_a_run_that_dies_is_shown_as_unfinished_and_closed_as_lost_when_its_time
 
     (open_row,) = work.runs.list()
     assert (open_row.outcome, open_row.finished_at, open_row.claimed_count) == (None, None, None)
-    # 240 s of runtime, 600 s of patience for the last jobs, and a minute of slack.
+    # 240 s of run time, a wait of 600 s for the last jobs, and a margin of one minute.
     clock.advance(seconds=900)
     run_maintenance(work.store, work.settings, work.events)
     (still_open,) = work.runs.list()
@@ -763,7 +763,7 @@ def test_what_another_worker_holds_is_not_pending(work: Holdfast) -> None:
 
 
 def test_a_stale_claim_is_rescued_by_the_run_itself(work: Holdfast, clock: FakeClock) -> None:
-    """Where only runs are scheduled, no worker would rescue it."""
+    """If only runs are scheduled, no worker would rescue it."""
     enqueue(work, 1)
     claim_jobs(work.store, queue="q:exports", worker_id="dead", limit=1, lease_ms=1_000)
     clock.advance(seconds=2)

@@ -1,4 +1,4 @@
-"""Schedules as rows: what is declared is checked, follows the code, and yields to operators."""
+"""Schedules as rows: declarations are checked, follow the code, and yield to operators."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def row_of(store: Store, name: str = "nightly") -> Row:
 
 
 def told(store: Store) -> list[str]:
-    """The names of what the audit says of schedules, in order."""
+    """The names of the audit events of schedules, in order."""
     rows = look(
         store,
         "SELECT name FROM holdfast.job_event WHERE org_id = :org AND name LIKE 'schedule.%'"
@@ -170,7 +170,7 @@ def test_an_undeclared_run_is_refused(hf: Holdfast) -> None:
         sync_schedules(hf)
 
 
-# -- following the code
+# -- updates from the code
 
 
 def test_what_is_declared_becomes_a_row_and_the_second_start_changes_nothing(
@@ -212,7 +212,7 @@ def test_a_change_of_the_code_is_followed_and_another_rhythm_counts_from_then_on
     later = again(hf)
     later.schedule("nightly", **nightly(payload={"days": 7}))
     assert sync_schedules(later) == ["nightly"]
-    # Only the payload is another: the nights that were missed are still due.
+    # Only the payload changed: the missed ticks are still due.
     assert rows.find_schedule(hf.store, "nightly").next_fire_at < clock.now()
 
     later = again(hf)
@@ -258,7 +258,7 @@ def test_a_run_with_a_cadence_is_scheduled_under_its_own_name(url: str, clock: F
         assert {plan.org_id for plan in found.values()} == {PLATFORM_ORG}
 
 
-# -- what an operator changes
+# -- changes by an operator
 
 
 def test_what_an_operator_changed_stays_until_it_is_reset(hf: Holdfast, clock: FakeClock) -> None:
@@ -403,7 +403,7 @@ def test_the_audit_of_a_schedule_names_the_actor_and_holds_no_payload(hf: Holdfa
     assert '"cron"' in event["detail"]
 
 
-# -- what the database refuses
+# -- database constraints
 
 
 @pytest.mark.both_databases

@@ -1,4 +1,4 @@
-"""Settle: one fenced write per claim, with its audit, and the database holds the contract."""
+"""Settle: one fenced write per claim, with its audit, checked by database constraints."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def test_the_database_itself_refuses_what_the_contract_forbids(work: Holdfast) -
     for change, rule in FORBIDDEN:
         with pytest.raises(RuleBroken) as caught:
             by_hand(work.store, f"UPDATE holdfast.job SET {change} WHERE id = :id", id=enqueued.id)
-        # Where a write breaks two rules at once, each database names the one it looked at first.
+        # If a write violates two constraints, each database names the one that it checked first.
         assert caught.value.rule in (rule, "job_edge", "job_lease_iff_processing")
 
     assert work.get(enqueued.id, org_id=ORG).state is State.PROCESSING

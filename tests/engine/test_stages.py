@@ -1,4 +1,4 @@
-"""Stages: each with a budget of its own, and what is done stays done."""
+"""Stages: each has its own attempts, and a completed stage is not repeated."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from holdfast.store import Statement, Tx
 from tests.story import ORG, make_holdfast, seal_all
 
 ENQUEUE = 1
-# Beyond the statements that claim and settle.
+# In addition to the statements that claim and settle.
 JOB_IN_LIVE_WORKER = 6
 DISPATCHER_WITHOUT_DUE_SCHEDULES = 1
 IDLE_DISPATCHER = 7
@@ -73,7 +73,7 @@ def test_an_enqueue_is_one_statement(hf: Holdfast, statements: Statements) -> No
 
 
 def test_a_live_worker_runs_a_job_within_its_budget(url: str, statements: Statements) -> None:
-    # Heartbeats and housekeeping are paid by time, not by the job.
+    # Heartbeats and maintenance depend on time, not on the number of jobs.
     hf = Holdfast(settings=Settings(db=url, poll_seconds=60.0, rescue_seconds=600.0))
     ended = threading.Event()
     hf.job("order.ship")(lambda job, payload: ended.set())
@@ -113,7 +113,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def scheduled(url: str, clock: FakeClock) -> Iterator[Holdfast]:
-    """An application with a run every 15 minutes, and nothing to do."""
+    """An application with a run every 15 minutes, and no jobs."""
     hf = make_holdfast(url, clock, runs=RUNS)
     hf.job("order.ship")(lambda job, payload: payload)
     hf.schedule("sweeping", every="15m", run="sweep")

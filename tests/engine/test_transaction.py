@@ -17,7 +17,7 @@ from holdfast.store import Store
 from tests.engine.domain import count, ended, make_domain, run_one, titles
 from tests.story import ORG, look, make_holdfast, timeline
 
-# A call that waits for itself is found by this, and no other way.
+# Only this limit detects a call that waits for itself.
 LATE = 60
 
 

@@ -1,6 +1,7 @@
 """A handler's transaction commits only while the claim of its job holds.
 
-On SQLite the open block has the one write lock, so nobody can take the job away before its commit.
+On SQLite the open block has the only write lock, so no other worker can claim the job before its
+commit.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def claimed_context(hf: Holdfast) -> Context:
 
 
 def write_and(context: Context, then: Callable[[], None]) -> None:
-    """Write in the job's transaction, and let something happen before it ends."""
+    """Write in the job's transaction, and call a function before it ends."""
     with context.transaction() as connection:
         connection.execute("UPDATE run_sheet SET title = 'by the slow one'")
         then()
@@ -80,7 +81,7 @@ def test_a_transaction_does_not_commit_after_another_worker_claimed_the_job(
 def test_the_fence_holds_the_row_until_the_commit(
     here: Holdfast, elsewhere: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rescue that comes between the check and the COMMIT passes the job over."""
+    """A rescue between the check and the COMMIT skips the job."""
     context, commit = claimed_context(here), PostgresTransaction._commit
     rescued: list[int] = []
 

@@ -37,7 +37,7 @@ def running(worker: Worker) -> Iterator[threading.Thread]:
 
 
 def changes_of(hf: Holdfast) -> list[tuple[str, str]]:
-    """What workers tell of themselves, from now on."""
+    """The events that workers emit from now on."""
     heard: list[tuple[str, str]] = []
 
     def hear(event: Event) -> None:
@@ -54,7 +54,7 @@ def thread_named(name: str) -> threading.Thread:
 
 
 def end_thread(thread: threading.Thread) -> None:
-    """Raise SystemExit inside *thread* at its next step, as nothing in it expects."""
+    """Raise SystemExit inside *thread* at its next step, where no code expects it."""
     ident = ctypes.c_ulong(thread.ident or 0)
     assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit)) == 1
 
@@ -75,7 +75,7 @@ def work(hf: Holdfast) -> Holdfast:
 
 
 def assert_ended(worker: Worker, thread: threading.Thread, heard: list[tuple[str, str]]) -> str:
-    """The worker has ended by itself and says why."""
+    """The worker has ended by itself and logged the reason."""
     thread.join(MINUTE)
     assert not thread.is_alive()
     assert worker.must_recycle
@@ -130,7 +130,7 @@ def test_a_worker_whose_thread_is_ended_from_outside_ends(url: str, name: str) -
         with running(worker) as thread:
             wait_until(lambda: any(t.name == name and t.ident for t in threading.enumerate()))
             end_thread(thread_named(name))
-            # Something to do, so that the thread takes its next step.
+            # A job, so that the thread takes its next step.
             hf.enqueue("some.work", {}, org_id=ORG)
             hf.enqueue("async.work", {}, org_id=ORG)
             failure = assert_ended(worker, thread, heard)
@@ -217,7 +217,7 @@ def test_a_failing_upkeep_pass_is_reported_and_repeated(
     assert ("upkeep_failed", "upkeep: KeyError") in heard
 
 
-# -- threads that stand still
+# -- threads that hang
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_waiting_for_an_unavailable_store_is_not_a_fault() -> None:
     assert len(failures) == 1
 
 
-# -- what the store knows
+# -- the worker's row
 
 
 def test_a_worker_records_what_waits_to_be_settled(
@@ -280,8 +280,8 @@ def test_a_worker_records_what_waits_to_be_settled(
     work.enqueue("some.work", {}, org_id=ORG)
 
     with running(worker):
-        # The worker's own heartbeat may have counted before and be written after this one, so the
-        # row that was seen is kept: the next one may be older.
+        # The worker may count its own heartbeat before this one and write it afterwards, so this
+        # row is kept: the next one may be older.
         seen: list[Any] = []
 
         def tells(outcomes: int) -> bool:

@@ -1,4 +1,4 @@
-"""The worker: many hands, one settler, and an orderly end."""
+"""The worker: its threads, its settle buffer, and its shutdown."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_worker_is_not_idle_while_what_it_runs_may_enqueue_more(hf: Holdfast) 
     take = worker._fetcher.take
 
     def take_while_the_first_ends(wanted: int) -> list[Claimed]:
-        """Find nothing, and only then let the handler enqueue, end and be settled."""
+        """Find no jobs, and only then let the handler enqueue, end and be settled."""
         found = take(wanted)
         if not found and not may_end.is_set():
             may_end.set()
@@ -138,7 +138,7 @@ def test_draining_gives_back_what_has_not_begun_and_finishes_what_has(hf: Holdfa
 
     jobs = hf.enqueue_many("slow.work", [{} for _ in range(4)], org_id=ORG)
     worker = hf.worker(concurrency=1)
-    # Quick jobs are taken ahead of need.
+    # Short jobs are prefetched.
     worker._executor_pool.mean_seconds = 0.001
     with running(worker) as thread:
         assert begun.wait(10)
@@ -156,7 +156,7 @@ def test_draining_gives_back_what_has_not_begun_and_finishes_what_has(hf: Holdfa
 
 
 def test_draining_gives_back_what_has_not_begun_while_a_handler_still_runs(hf: Holdfast) -> None:
-    """Another worker can take these jobs now, and need not wait for the slow one."""
+    """Another worker can take these jobs now, and does not wait for the slow one."""
     begun, release = threading.Event(), threading.Event()
 
     @hf.job("slow.work")
@@ -166,7 +166,7 @@ def test_draining_gives_back_what_has_not_begun_while_a_handler_still_runs(hf: H
 
     first, *others = hf.enqueue_many("slow.work", [{} for _ in range(4)], org_id=ORG)
     worker = hf.worker(concurrency=1)
-    # Quick jobs are taken ahead of need.
+    # Short jobs are prefetched.
     worker._executor_pool.mean_seconds = 0.001
     with running(worker):
         assert begun.wait(60)
@@ -209,7 +209,7 @@ def test_a_second_stop_does_not_wait_and_the_lease_returns_the_job(
 
 
 def refuse_poison(hf: Holdfast) -> None:
-    """A rule of the user's own that refuses one particular result."""
+    """A constraint of the application that rejects one result."""
     if hf.store.dialect.name == "sqlite":
         by_hand(
             hf.store,
@@ -391,7 +391,7 @@ def test_a_failing_subscriber_never_harms_the_work(
 
 
 class WrongClock(SystemClock):
-    """A worker's clock that is off."""
+    """A worker with a wrong clock."""
 
     def __init__(self, seconds: float) -> None:
         self.off = timedelta(seconds=seconds)
@@ -456,7 +456,7 @@ def test_an_advance_to_the_same_stage_is_refused_by_the_database(hf: Holdfast) -
 
 
 class Foreign(BaseException):
-    """What some library means by the end of everything."""
+    """An error of a library that derives from BaseException."""
 
 
 @pytest.mark.parametrize("colour", ["def", "async def"])
@@ -485,7 +485,7 @@ def test_a_drain_asked_for_in_the_middle_of_a_wait_does_not_wait_for_itself(hf: 
     thread = threading.Thread(target=worker.run)
     thread.start()
 
-    # What a signal handler meets: this very thread holds the locks of the worker's events.
+    # The state during a signal handler: this very thread holds the locks of the worker's events.
     with worker._draining._cond:  # type: ignore[attr-defined]
         worker.drain()
         asked = worker.is_draining

@@ -1,7 +1,7 @@
 """The core without parts of it, in an interpreter that cannot import them.
 
 Importing every module takes four seconds. So one process imports them with all the optional parts
-hidden, and each story runs in a fork of it, which hides only the parts that it is about.
+hidden, and each test runs in a fork of it, which hides only the parts that the test names.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ for name, shown, text, arguments in json.loads(sys.stdin.read()):
 OTHERS = ("holdfast_llm", "holdfast_review", "holdfast_rewrite", "holdfast_simulator")
 ARTIFACTS, SEAL = "holdfast.artifacts", "holdfast.sealed_audit"
 
-# A story: its name, the parts that it can import, its program and the arguments of that.
+# A test: its name, the parts that it can import, its program and its arguments.
 Story = tuple[str, tuple[str, ...], str, tuple[str, ...]]
 
 
 def tell(folder: Path, *stories: Story) -> dict[str, Any]:
-    """What the process that hides every part tells, and by name what each story tells."""
+    """The output of the process that hides every part, and the output of each test by name."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         input=json.dumps(stories),

@@ -1,4 +1,4 @@
-"""The seam: what an extension adds, and that it adds it only where it is enabled."""
+"""Extensions: their tables, settings, commands and jobs exist only where they are enabled."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_process_that_only_performs_runs_seals_before_them(url: str, clock: Fa
     with make_holdfast(url, clock, runs=runs) as hf:
         hf.job("plain")(lambda job, payload: None)
         hf.enqueue("plain", {}, org_id=ORG)
-        # The first pass notes how far it may seal, the second one seals.
+        # The first pass records how far it may seal, the second one seals.
         for _ in range(2):
             hf.runs.trigger("sweep", actor="user:olga", role="admin", reason="test")
             cursor = look(hf.store, "SELECT sealed_to, next_to FROM holdfast.audit_cursor")[0]
