@@ -28,7 +28,7 @@ OutboxPoint = StrEnum(  # type: ignore[misc]
 )
 
 
-# A context manager that is collected as garbage ends.
+# A context manager that is garbage-collected is closed.
 _INSTALLED: list[ExitStack] = []
 
 
@@ -40,7 +40,7 @@ def points_of(kind: type[StrEnum]) -> Mapping[str, FailPoint]:
 def install(
     hf: Holdfast, kind: type[StrEnum], reached: Callable[[StrEnum], None]
 ) -> Callable[[], None]:
-    """Call *reached* at every point of *kind* from now on; what comes back ends that."""
+    """Call *reached* at every point of *kind* from now on; the returned object ends that."""
     stack = ExitStack()
     _INSTALLED.append(stack)
     stack.enter_context(inject(hf, points_of(kind), lambda name: reached(kind(name))))
@@ -56,7 +56,7 @@ def watched(
 
 
 def install_kill(hf: Holdfast, point: StrEnum, *, nth: int = 1, note: Path | None = None) -> None:
-    """Kill this process when it comes to *point* the nth time; first write the point to *note*."""
+    """Kill this process the nth time that it reaches *point*; first write the point to *note*."""
     seen = 0
 
     def reached(at: StrEnum) -> None:

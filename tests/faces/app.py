@@ -1,4 +1,4 @@
-"""An application for the command line: its database is whatever the settings say."""
+"""An application for the command line; the settings name its database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An application of the batch lane for the command line, with a provider that a test can move."""
+"""An application with batch processing for the command line, with a scripted provider."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ hf = Holdfast(settings=Settings(db="sqlite:"), clock=clock)
 
 @hf.batch("text.shout", route=Route("openai", "openai_chat", "model-1"), max_attempts=2)
 class Shout:
-    """Says a text louder."""
+    """Returns a text in capitals."""
 
     def request(self, item: Item) -> Request:
         return Request((item.payload["text"],), "Shout.")
@@ -24,7 +24,7 @@ class Shout:
 
 
 def begin() -> ScriptedProvider:
-    """A provider that knows nothing yet."""
+    """A provider without any batches."""
     provider = ScriptedProvider(clock)
     hf.batch.accounts = ScriptedAccounts(provider)
     return provider

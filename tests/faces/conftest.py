@@ -37,7 +37,7 @@ Run = Callable[..., Ran]
 def run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Run]:
-    """``run("jobs", "count", db=url)``: without *app* only what needs no application."""
+    """``run("jobs", "count", db=url)``: without *app*, only commands that need no application."""
     for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -45,7 +45,7 @@ def run(
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 
     def run(*arguments: str, db: str | None = None, app: str | None = None) -> Ran:
-        # A process of its own would import the application anew.
+        # A separate process would import the application again.
         monkeypatch.delitem(sys.modules, "tests.faces.app", raising=False)
         given = ["--db", db] if db else []
         given += ["--app", app] if app else []

@@ -1,6 +1,7 @@
 # ruff: noqa: E402
-"""A Django project with the API and the console mounted, and a story in it. Run as a program:
-Django has one set of settings per process.
+"""A Django project with the API and the console mounted, and a test in it.
+
+Run as a program: Django has one set of settings per process.
 """
 
 from __future__ import annotations

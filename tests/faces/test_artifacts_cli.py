@@ -1,4 +1,4 @@
-"""holdfast artifacts: what operators see and do."""
+"""holdfast artifacts: the commands of operators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def hf(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def run(run: Run, hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The command line, with the same folder: its own fixture takes all variables away."""
+    """The command line, with the same folder: its own fixture removes all variables."""
     monkeypatch.setenv("HOLDFAST_ARTIFACTS_STORE", str(hf.settings.artifacts.store))
     return run
 

@@ -1,4 +1,4 @@
-"""holdfast audit: ask, prove, copy and seal."""
+"""holdfast audit: query, verify, export and seal."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_an_export_is_written_once_and_checked_without_the_database(
     )
     assert len(target.read_text().splitlines()) == len(rows)
 
-    # Somewhere else, where there is no such database.
+    # On another machine, which has no such database.
     checked = run("audit", "verify", "--file", str(target), db="sqlite:////nowhere/work.db")
     assert (checked.code, checked.out) == (0, f"the audit matches its seals (file {target})\n")
     target.write_text(target.read_text().replace('"actor_id":"42"', '"actor_id":"43"'))

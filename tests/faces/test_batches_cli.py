@@ -1,4 +1,4 @@
-"""holdfast batches: hand over, bring back, look, and move what only a person may move."""
+"""holdfast batches: submit, collect, inspect, and decide what only an operator may decide."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def quarantine(run: Run, url: str, at: Store, provider: ScriptedProvider) -> str
     return str(found["id"])
 
 
-# -- handing over and bringing back
+# -- submit and collect
 
 
 def test_a_job_is_submitted_to_the_provider_and_collected(
@@ -166,7 +166,7 @@ def test_a_pass_asks_for_a_reason_like_any_run(run: Run, url: str, provider: Any
     assert batches(run, url, "collect").code == 2
 
 
-# -- looking
+# -- inspection
 
 
 def test_a_batch_is_listed_and_shown_without_texts(
@@ -220,7 +220,7 @@ def test_a_tenants_own_people_do_not_see_batches(run: Run, url: str, provider: A
     assert "acts for tenant" in ran.err
 
 
-# -- moving
+# -- decisions of an operator
 
 
 def test_a_canceled_batch_is_ended_by_the_provider_and_its_jobs_are_tried_again(

@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it refuses, and with which exit code it ends."""
+"""The command line: output, refusals and exit codes."""
 
 from __future__ import annotations
 
@@ -432,7 +432,7 @@ def test_count_distinguishes_problems_from_replays(run: Run, hf: Holdfast, url: 
     assert summary.endswith(" dead-letters list\n")
 
 
-# -- what it refuses
+# -- refusals
 
 
 @pytest.mark.parametrize(
@@ -498,7 +498,7 @@ def test_a_database_that_cannot_be_opened_is_exit_code_4(run: Run, tmp_path: Pat
 def test_a_postgresql_that_is_away_is_exit_code_4(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The default of an argument, which is read when the class is made.
+    # The default of an argument, which is read when the class is defined.
     wait = partialmethod(postgres_store.PostgresStore._with_connection, seconds=0.1)
     monkeypatch.setattr(postgres_store.PostgresStore, "_with_connection", wait)
 
@@ -536,7 +536,7 @@ def test_a_password_never_appears_in_what_a_command_prints(run: Run, postgres_ur
     assert not [done for done in printed if "hunter2" in done.out + done.err]
 
 
-# -- where the database comes from
+# -- the source of the database URL
 
 
 def test_the_option_wins_over_the_environment_and_that_over_the_file(
@@ -571,7 +571,7 @@ def test_the_file_names_the_application_and_an_unknown_setting_is_refused(
     assert "lease is an unknown key; did you mean 'lease_seconds'?" in refused.err
 
 
-# -- the whole
+# -- the whole command line
 
 
 def every_command(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

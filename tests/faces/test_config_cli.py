@@ -1,4 +1,4 @@
-"""holdfast config show: the settings in force, and where each comes from."""
+"""holdfast config show: the effective settings, and the source of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""holdfast costs: what was spent, and what it would have cost outside the lane."""
+"""holdfast costs: the costs, and the costs of the same calls without batch processing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""holdfast dead-letters: the whole way by command, and a clear answer to everything else."""
+"""holdfast dead-letters: every step of a recovery, and clear errors for everything else."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_whole_way_is_walked_by_command(
     assert (made["number"], made["stage"], made["letter"]["state"]) == (1, "tell", "replaying")
     review.ran.clear()
     review.faults.clear()
-    # The commands follow the real clock; the worker must not end what they began before it began.
+    # The commands use the real clock; the worker must not end their work before it began.
     clock.advance(SystemClock().now() - clock.now())
     hf.worker().run_once()
     assert review.ran == ["tell"]
@@ -198,7 +198,7 @@ def test_a_recovery_resolves_what_its_replays_completed(
     is_down.append(False)
     asked = ("recover", "--type", "order.pay", "--reason", "back")
     shell(*asked)
-    # The commands follow the real clock; the worker must not end what they began before it began.
+    # The commands use the real clock; the worker must not end their work before it began.
     clock.advance(SystemClock().now() - clock.now())
     hf.worker().run_once()
 
@@ -312,7 +312,7 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>\r\n\x9b31m"
 
 
 def test_hostile_text_in_a_store_moves_no_cursor(hf: Holdfast, shell: Shell) -> None:
-    """Whatever a hand, an older version or a handler wrote there."""
+    """A value of a manual change, an older version or a handler."""
     (job,) = die_at_once(hf, Gone())
     plant(
         hf,

@@ -1,4 +1,4 @@
-"""holdfast deliveries: look, and decide what only a person may decide."""
+"""holdfast deliveries: inspect, and decide what only an operator may decide."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.outbox.planted import change, plant_delivery, plant_evidence
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast
 
 UNSURE = (("first", "unsure"),)
-# What a person may decide, and what it makes of a delivery.
+# The decisions of an operator, and the resulting state of a delivery.
 DECISIONS = {"confirm": "sent", "resend": "pending"}
 
 
@@ -67,11 +67,11 @@ def actions(store: Store) -> list[tuple[str, str, Any]]:
         )
         for row in rows
     ]
-    # What an operator did, and not how the test put the delivery there.
+    # The action of the operator, and not the set-up of the test.
     return [one for one in found if one[0] != "delivery.intended" and "planted" not in one[2]]
 
 
-# -- looking
+# -- inspection
 
 
 def test_the_list_shows_what_is_not_over_newest_first(hf: Holdfast, url: str, run: Run) -> None:
@@ -146,7 +146,7 @@ def test_another_tenants_delivery_is_not_found_and_the_try_is_audited(
     assert [name for name, _, _ in actions(hf.store)] == ["operator.refused"]
 
 
-# -- deciding
+# -- decisions
 
 
 def test_confirm_says_that_it_arrived_and_who_says_so(hf: Holdfast, url: str, run: Run) -> None:
@@ -172,7 +172,7 @@ def test_confirm_says_that_it_arrived_and_who_says_so(hf: Holdfast, url: str, ru
 
 
 class Counting:
-    """A channel that takes everything, counts, and cannot be asked."""
+    """A channel that accepts and counts every message, and has no lookup."""
 
     name = "mail"
     capabilities = Capabilities()
@@ -367,7 +367,7 @@ def test_a_sender_still_running_is_fenced_by_a_decision(hf: Holdfast, url: str, 
     assert row_of(hf.store, delivery_id)["fence"] > fence
 
 
-# -- asking the channels
+# -- lookups
 
 
 def test_reconcile_is_the_run_of_the_reconciler(hf: Holdfast, url: str, run: Run) -> None:
@@ -387,7 +387,7 @@ def _intent() -> OutgoingMessage:
 
 
 def _leave_unsure(hf: Holdfast, delivery_id: str) -> None:
-    """As the outbox leaves a delivery whose only try had no answer, by a channel that is mute."""
+    """A delivery whose only attempt had no answer, on a channel without lookup."""
     by_hand(
         hf.store,
         "INSERT INTO holdfast.delivery_attempt (org_id, delivery_id, number, reason, fence,"
@@ -400,7 +400,7 @@ def _leave_unsure(hf: Holdfast, delivery_id: str) -> None:
 
 
 def _age(hf: Holdfast, delivery_id: str) -> None:
-    """The command's clock is the machine's; the story's is another one."""
+    """The command uses the machine's clock; the test has another one."""
     change(hf, delivery_id, "not_before_at = NULL")
 
 

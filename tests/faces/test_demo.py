@@ -38,7 +38,7 @@ from tests.story import by_hand
 
 
 def counts_of(printed: str) -> dict[str, list[int]]:
-    """The counts of the summary by name: of the jobs first, then of the acts."""
+    """The counts of the summary by name: first those of the jobs, then those of the acts."""
     found: dict[str, list[int]] = {}
     for name, count in re.findall(r"^  ([a-z-]+(?: [a-z]+)?) +([\d,]+)   \S", printed, re.M):
         found.setdefault(name, []).append(int(count.replace(",", "")))
@@ -202,7 +202,7 @@ def test_the_summary_sees_what_is_lost_and_what_is_doubled(tmp_path: Path) -> No
 
 
 def served(hf: Holdfast, clock: FakeClock, order: Order) -> Fairness:
-    """A flood, a quiet job of everybody right behind it, and five claims a second."""
+    """A flood, then a job of each quiet tenant, and five claims a second."""
     for handler in demo_hf.registry:
         hf.registry.handlers.setdefault(handler.job_type, handler)
     payload = {"number": 1, "seconds": 0}
@@ -225,7 +225,7 @@ def test_the_summary_measures_what_a_quiet_tenant_waits_beside_a_flood(
 ) -> None:
     fair = served(hf, clock, Order.FAIR)
 
-    # The first claim has one of everybody; the flood's 39 others are claimed five at a time.
+    # The first claim has one job of each tenant; the flood's 39 others are claimed five at a time.
     assert fair.quiet == Waits(jobs=4, median=1.0, worst=1.0)
     assert fair.flood == Waits(jobs=40, median=5.0, worst=9.0)
     assert [(firm, waits.jobs) for firm, waits in fair.by_firm] == [

@@ -1,4 +1,4 @@
-"""The examples run as they stand, and the database says what they say."""
+"""The examples run unchanged, and the database matches their output."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Play = Callable[[str], tuple[str, list[Job]]]
 def play_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Play]:
-    """Run an example in this process, where every warning is an error; its output, its jobs."""
+    """Run an example in this process, where every warning is an error; return output and jobs."""
     for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         monkeypatch.delenv(name)
     # The examples set it.
@@ -122,7 +122,7 @@ def test_batch_processing_submits_and_collects(play_here: Play) -> None:
     printed, jobs = play_here("batch_processing")
 
     assert "a job was: batch_submitted, completed, completed, completed" in printed
-    # One for each of two tenants: plain text cannot carry the echo that tells answers apart.
+    # One for each of two tenants: plain text cannot contain the echo that distinguishes answers.
     assert "6 of 6 jobs answered in 2 batches" in printed
     assert "paid twice: 0" in printed
     assert {job.state for job in jobs} == {"completed"}

@@ -1,4 +1,4 @@
-"""holdfast explain and holdfast doctor: what they print, and with which exit code they end."""
+"""holdfast explain and holdfast doctor: their output and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live examples: each serves its page, and its stream tells of a change."""
+"""The live examples: each serves its page, and its stream reports a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A read command creates no database, and a missing database, role or grant says what to type."""
+"""A read command creates no database; errors name the missing database, role or grant."""
 
 from __future__ import annotations
 

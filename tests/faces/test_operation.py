@@ -1,4 +1,4 @@
-"""A worker in operation: probes, systemd, recycling, the wait of queues, and the manifests."""
+"""A worker in production: probes, systemd, recycling, the wait of queues, and the manifests."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_the_wait_of_a_queue_is_that_of_its_oldest_ready_job(
     assert waits["queues"]["q:planning"] == 0.0
     listed = run("queues", "wait", "--json", db=url, app=APP).json
     (default,) = (one for one in listed if one["queue"] == "q:default")
-    # By the real clock of the command both are due.
+    # By the command's real clock both are due.
     assert (default["ready"], default["is_paused"]) == (2, False)
     assert "wait_seconds" in run("queues", "wait", db=url, app=APP).out
 

@@ -1,4 +1,4 @@
-"""holdfast queues: what operators see and change."""
+"""holdfast queues: the commands of operators."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_keys_rule_is_changed_in_parts_shown_and_reset(url: str) -> None:
     assert shown() == {"key": "provider:x", "max_running": 5, "rate": "60/minute"}
     assert call(url, "key", "provider:x", "--without", "rate").exit_code == 0
     assert shown() == {"key": "provider:x", "max_running": 5, "rate": None}
-    # A rule that limits nothing is no rule.
+    # A rule without a limit is not stored.
     nothing = call(url, "key", "provider:x", "--without", "max-running").exception
     assert isinstance(nothing, ConfigError)
     assert call(url, "key", "provider:x", "--reset").output == "provider:x  reset\n"

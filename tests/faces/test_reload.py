@@ -1,4 +1,4 @@
-"""--reload starts the worker again when the code changes, and lets a signal end both."""
+"""--reload restarts the worker when the code changes, and a signal ends both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""holdfast review: asked for, looked at, asked for again; from the first command to the mails."""
+"""holdfast review: request, inspect and repeat a review, from the first command to the mails."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Shop:
         return self("submit", *ASKED, "--version", version, "--key", key, *more)
 
     def work(self) -> None:
-        # A process of its own would import the application anew.
+        # A separate process would import the application again.
         sys.modules.pop("review_app", None)
         assert self.run("worker", "--until-idle", db=self.db, app="review_app:hf").code == 0
 

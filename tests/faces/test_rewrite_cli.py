@@ -40,7 +40,7 @@ def routed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def home(url: str) -> str:
-    """A database with a home of two, one of whom reads Spanish."""
+    """A database with a home of two members, one of whom reads Spanish."""
     hf = make_holdfast(url)
     directory = SqlDirectory(hf)
     directory.add_home(HOME)
@@ -273,7 +273,7 @@ def test_the_sender_sees_the_state_and_other_people_nothing(
     sent = run(*view, "--sender", SENDER, db=home).json
     assert (sent["status"], sent["rewritten_text"]) == ("queued", None)
     assert run(*view, "--sender", STRANGER, db=home).code == 3
-    # There is nothing to read yet, for the recipient either.
+    # There is no text to read yet, for the recipient either.
     assert run(*view, "--recipient", RECIPIENT, db=home).code == 3
     for who in ((), ("--sender", SENDER), ("--recipient", SENDER)):
         refused = run("rewrite", "show", "nonsense", "--home", HOME, *who, db=home)

@@ -148,7 +148,7 @@ UNITS = sorted((ROOT / "deploy" / "systemd").iterdir())
 def commands(file: Path) -> Iterator[list[str]]:
     """The arguments of every holdfast that a unit or a crontab calls."""
     for line in file.read_text().splitlines():
-        # A line '#* *' of a crontab is an offer and must work as well.
+        # A line '#* *' of a crontab is a commented example and must work as well.
         found = re.search(r"^(?:ExecStart=\S*/|#?[*\d]\S* .* holdfast )holdfast (\S.*)$", line)
         if found:
             yield found[1].split()
@@ -168,7 +168,7 @@ def test_every_command_of_a_unit_exists_with_its_options(file: Path) -> None:
             found = group.get_command(context, name)
             assert found is not None, f"no command {name}"
             group = found
-        # Parses the options as a call would, without calling.
+        # Parses the options as a call does, without the call.
         group.make_context(file.name, arguments)
 
 
@@ -194,7 +194,7 @@ def test_the_timer_starts_the_run_of_its_name() -> None:
 def test_systemd_finds_nothing_wrong_with_a_unit(file: Path, tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd is not on this machine")
-    # An instance of each template, beside the others, calling something that is here.
+    # An instance of each template, with a command that exists here.
     for unit in UNITS:
         text = unit.read_text().replace("/opt/holdfast/bin/holdfast", "/bin/true")
         (tmp_path / unit.name.replace("@.", "@general.")).write_text(

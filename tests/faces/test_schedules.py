@@ -1,4 +1,4 @@
-"""holdfast schedules: what operators see and change, and with which exit code it ends."""
+"""holdfast schedules: the commands of operators, and their exit codes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_run_with_nothing_pending_leaves_one_calm_line_in_the_log(
     name = "batch_submitter"
     assert run("schedules", "dispatch", db=url, app=app).code == 0
     rewind(url, name, minutes=15)
-    # As in a process of its own: a second subscriber would tell everything twice.
+    # As in a separate process: a second subscriber would report everything twice.
     del sys.modules["clockwork"]
 
     ran = run("schedules", "dispatch", "--json", db=url, app=app)

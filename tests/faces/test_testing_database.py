@@ -78,7 +78,7 @@ def engine(test_url: str) -> Iterator[sa.Engine]:
 
 @pytest.fixture
 def session(engine: sa.Engine) -> Iterator[Session]:
-    """The usual fixture: everything of a test is rolled back."""
+    """The usual fixture: every write of a test is rolled back."""
     with engine.connect() as connection:
         transaction = connection.begin()
         session = Session(connection, join_transaction_mode="create_savepoint")

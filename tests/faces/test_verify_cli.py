@@ -1,4 +1,4 @@
-"""holdfast verify, as an operator sees it."""
+"""holdfast verify: its output and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wrong call raises a HoldfastError that says what is wrong, and leaves nothing behind."""
+"""A wrong call raises a HoldfastError that names the mistake, and stores nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CLASSES: tuple[type, ...] = (
     Holdfast, Tenant, Queues, Runs, Operator, *NOUNS, Outbox, Feed, Artifacts, Rewrites,
     RewriteDesk, SqlDirectory, Reviews, Pipeline, FakeClock,
 )  # fmt: skip
-# Without an argument that could be wrong, or for the parts of Holdfast among themselves.
+# Without an argument that could be wrong, or internal to Holdfast.
 EXEMPT = {
     # They raise ConfigError, or are called by Holdfast itself.
     *("Holdfast.add_extension", "Holdfast.extension", "Holdfast.open_components"),
@@ -51,7 +51,7 @@ EXEMPT = {
     "Reviews.install", "Rewrites.install",
     "FakeClock.now", "FakeClock.monotonic", "FakeClock.wait",
 }  # fmt: skip
-# What a refusal leaves in the audit, and nothing else is left.
+# The audit of a refusal; nothing else is stored.
 ON_RECORD = "('operator.refused', 'run.refused')"
 
 
@@ -73,12 +73,12 @@ def test_every_public_method_is_called_wrongly_here(world: World) -> None:
     assert public - {call.of for call in world.calls()} == EXEMPT
 
 
-# One loop for all: each of its own takes a tenth of a second.
+# One loop for all: a new loop for each takes a tenth of a second.
 LOOP = asyncio.Runner()
 
 
 def attempt(call: Call, arguments: dict[str, Any]) -> HoldfastError | None:
-    """The error of a call; None if it went through. Anything but a HoldfastError is raised."""
+    """The error of a call; None if it succeeded. Anything but a HoldfastError is raised."""
     try:
         found = call.make(**arguments)
         if inspect.iscoroutine(found):
@@ -91,7 +91,7 @@ def attempt(call: Call, arguments: dict[str, Any]) -> HoldfastError | None:
 
 
 def written(world: World) -> dict[str, int]:
-    """How many rows there are, by table; what is on record of refusals apart."""
+    """The number of rows by table; those about refusals are separate."""
     names = [row["name"] for row in look(world.hf.store, VERIFY.list_tables.raw)]
     apart = {"job_event": f" WHERE name NOT IN {ON_RECORD}"}
     each = (

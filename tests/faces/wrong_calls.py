@@ -1,4 +1,4 @@
-"""Every public call with arguments that are right, and what is wrong in place of each."""
+"""Every public call with valid arguments, and an invalid value for each of them."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ from tests.outbox.scripted import letter, outbox_with
 from tests.story import ORG, make_holdfast
 
 THING = object()
-# Nothing of this is an id, an actor, a role, a limit, a time, a flag or a declaration.
+# None of these is an id, an actor, a role, a limit, a time, a flag or a declaration.
 JUNK: tuple[Any, ...] = (
     b"x", THING, 1.5, float("nan"), 10**20, -1, "\ud800", "a\x00b", [THING], {"a": THING},
     datetime(2026, 1, 1), timedelta(days=-1), datetime.max, lambda: None,  # noqa: DTZ001, DTZ901
 )  # fmt: skip
-# What is none of some kinds, and right for others.
+# Invalid for some types of parameters, and valid for others.
 NOT_TEXT: tuple[Any, ...] = (None, 7, True, [], {}, b"x", THING)
 NOT_AN_ID = (*NOT_TEXT, "", " ", "not an id", f"{{{ORG}}}", ORG + "\n", "x" * 5_000)
 NOT_AN_ACTOR = (
@@ -71,7 +71,7 @@ NOT_A_TIME = (None, 7, True, "", "2026-01-01T00:00:00Z", [], {})
 
 @dataclass(frozen=True)
 class Call:
-    """One public call: how to make it rightly, and what must be refused in place of what."""
+    """One public call: its valid arguments, and the invalid values of each."""
 
     of: str
     make: Callable[..., Any]
@@ -80,7 +80,7 @@ class Call:
 
 
 ID = {"org_id", "home_id", "user_id", "project_id", "sender_user_id", "recipient_user_id"}
-# What the parameters of these names refuse beside the junk; a call may say otherwise.
+# The invalid values of parameters by name, in addition to the junk; a call may override them.
 BY_NAME: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(ID, NOT_AN_ID),
     "actor": NOT_AN_ACTOR,
@@ -94,7 +94,7 @@ BY_NAME: dict[str, tuple[Any, ...]] = {
 
 
 class World:
-    """An application with one of everything that a call can be about."""
+    """An application with one object of each kind that a call needs."""
 
     def __init__(self, url: str, clock: FakeClock, folder: str) -> None:
         self.clock = clock
@@ -428,7 +428,7 @@ class World:
         ]  # fmt: skip
 
     def _nouns(self) -> list[Call]:
-        """The nouns that list, change and start things of the engine."""
+        """The parts of the operator API that list, change and start objects of the engine."""
         jobs, artifacts, costs = self.desk.jobs, self.desk.artifacts, self.desk.costs
         overview = self.desk.overview
         queues, tenants, keys = self.desk.queues, self.desk.tenants, self.desk.limit_keys
@@ -523,7 +523,7 @@ class World:
         ]  # fmt: skip
 
     def _timed(self) -> list[Call]:
-        """Schedules and runs, as an operator sees them."""
+        """Schedules and runs in the operator API."""
         schedules, runs = self.desk.schedules, self.desk.runs
         one = {"name": "nightly", "reason": "r"}
         what = {**one, "cron": "0 3 * * *"}

@@ -1,4 +1,4 @@
-"""The change feed: committed changes, none lost, none foreign, from any position."""
+"""The change feed: all committed changes of a tenant, and no others, from any position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.story import ORG, OTHER_ORG, make_holdfast
 
 
 class Hand(ChangeFeed):
-    """A feed that reads when the test says so."""
+    """A feed that reads when the test calls it."""
 
     has_begun = False
     is_running = True
@@ -39,7 +39,7 @@ def feed(hf: Holdfast) -> Hand:
 
 
 def read_all(reader: Subscription) -> list[str]:
-    """The job ids of what waits for the reader, each handled."""
+    """The job ids of the changes that wait for the reader, each handled."""
     found: list[str] = []
     while page := [*_backlog(reader), *reader.read(0)]:
         for change in page:
@@ -221,7 +221,7 @@ def test_another_process_waits_for_a_change_that_the_position_says_is_absent(
         hf.enqueue("mail", {}, org_id=ORG)
         feed.turn()
         read_all(reader)
-        # The other process does not search so far back for absent ids.
+        # The other process does not search that far back for absent ids.
         monkeypatch.setattr("holdfast.feed.read.WINDOW", 1)
         other_process = Hand(lambda: hf.store, list)
         fresh = other_process.subscribe(ChangeFilter(ORG))

@@ -1,4 +1,4 @@
-"""Batches and circuits written by hand, for what only looks at them."""
+"""Hand-written batches and circuits, for tests that only read them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plant_batch(
 
 
 def plant_circuit(hf: Holdfast, provider: str, *, minutes: int = 5) -> None:
-    """An account at *provider* that refuses everything."""
+    """An account at *provider* that refuses every call."""
     by_hand(
         hf.store,
         "INSERT INTO holdfast.provider_account (account, provider, error_code, http_status, times,"

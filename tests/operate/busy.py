@@ -1,7 +1,8 @@
-"""A store that has been through everything, and is healthy: what verify must find nothing wrong in.
+"""A store that has been through everything and is healthy: verify must find no violations in it.
 
-Its jobs were retried, snoozed, released, canceled, rescued, lost and buried, went through stages,
-were fired by a schedule, taken by runs, archived and pruned; and at the end some still wait or run.
+Its jobs were retried, snoozed, released, canceled, rescued, lost and dead-lettered, passed through
+stages, were fired by a schedule, claimed by runs, archived and pruned; at the end some still wait
+or run.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ STAGES = ("fetch", "think", "tell")
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Some of its jobs, by what became of them."""
+    """Some of its jobs, by their outcome."""
 
     done: Enqueued
     unit: Enqueued
@@ -141,7 +142,7 @@ def _enrich(job: Context, payload: Any) -> None:
 
 
 def work(hf: Holdfast, clock: FakeClock) -> None:
-    """Work until nothing is left that could become due within the hour."""
+    """Work until no job is left that could become due within the hour."""
     for _ in range(12):
         while hf.worker().run_once().claimed:
             pass
@@ -167,7 +168,7 @@ def take(hf: Holdfast, job: Enqueued, **options: Any) -> Claimed:
 
 
 def _outlive_a_job(hf: Holdfast, clock: FakeClock) -> None:
-    """The audit of a job that is gone for good."""
+    """The audit of a job that has been deleted."""
     gone = hf.enqueue("plain", {}, org_id=ORG)
     hf.worker().run_once()
     for _ in range(2):
@@ -191,7 +192,7 @@ def _archive_some(hf: Holdfast, clock: FakeClock) -> dict[str, Enqueued]:
     work(hf, clock)
     clock.advance(hours=2)
     upkeep(hf)
-    # Asked for again, and too late: history answers both.
+    # Enqueued again, and too late: history answers both.
     assert not hf.enqueue("plain", {"n": 3}, org_id=ORG, idempotency_key="first").created
     assert hf.cancel(archived.id, org_id=ORG, reason="changed my mind") == "too_late"
     return {"archived": archived, "staged": staged, "canceled": canceled}

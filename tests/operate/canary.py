@@ -1,4 +1,4 @@
-"""An application that is careless with a secret and a private sentence in every way we know of."""
+"""An application that handles a secret and a private sentence carelessly in every known way."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SENTENCE = "Marmalade zebrafish overture quibbling"
 REQUEST_ID = "req_011CSHoEeqs5C35K2UUqR7Fy"
 
 words = logging.getLogger("careless.app")
-# Nothing keeps other code from writing under our name.
+# Other code may log under our name.
 ours = logging.getLogger("holdfast.plugin")
 
 
 def needles() -> list[str]:
     """Every word of the sentence and the middle of the secret, plain and as programs encode them.
 
-    Encoded things are looked for without what stands at their ends, which depends on neighbours.
+    Encoded texts are searched without their ends, because these depend on the neighbouring text.
     """
     plain = [*SENTENCE.split(), SECRET[14:30]]
     found = set(plain)
@@ -181,7 +181,7 @@ def misfit(job: Context, note: Note) -> None:
 
 
 class Breaks(Failure):
-    """Raises when it is looked at."""
+    """Raises when it is formatted."""
 
     def __init__(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""A busy store, made once on each database, of which every test that asks for it has a copy."""
+"""A busy store, made once on each database; every test that needs it gets a copy."""
 
 from __future__ import annotations
 

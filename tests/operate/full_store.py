@@ -1,7 +1,7 @@
-"""A sound store that holds every kind of job, into which violations are planted.
+"""A healthy store with every kind of job, into which violations are planted.
 
-Beside the busy store: dead letters that were replayed, with a note, rewrites at a provider, and
-notifications. All but the last two jobs is sealed.
+In addition to the busy store it has replayed dead letters, with a note, rewrites at a provider, and
+notifications. All events but those of the last two jobs are sealed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAYLOAD = {"name": "Ada", "rows": [1, 2.5, None], "empty": "", "text": "Grüße 
 
 @dataclass(frozen=True, slots=True)
 class FullStore:
-    """Some of what is in it, by what became of it; each value is the id that a finding names."""
+    """Some of its rows, by their outcome; each value is the id that a finding names."""
 
     busy: Busy
     # Every field of an enqueue is filled; it waits.
@@ -32,14 +32,14 @@ class FullStore:
     delayed: str
     # A pipeline that completed, still in the table of jobs.
     pipeline: str
-    # Waits for its second try.
+    # Waits for its second attempt.
     retried: str
-    # Was asked to stop while it ran.
+    # Canceled while it ran.
     stopping: str
-    # Died, was replayed from its failed stage, and the replay completed; with a note.
+    # Failed, was replayed from its failed stage, and the replay completed; with a note.
     mended: str
     replay: str
-    # Died, was replayed, and died again.
+    # Failed, was replayed, and failed again.
     relapsed: str
     rewritten: str
     rewrite_job: str
@@ -53,7 +53,7 @@ class FullStore:
 
 
 def declare_more(hf: Holdfast, clock: FakeClock) -> tuple[Review, Stage]:
-    """What the jobs of a full store need beside those of a busy one."""
+    """The declarations of a full store beyond those of a busy one."""
     hf.job("fails", max_attempts=4)(_fail)
     hf.outbox.use(InAppChannel(lambda: hf.store, hf.ids))
     hf.outbox.template("sheet.updated", subject="{{ title }}", text="{{ title }} has changed")

@@ -1,4 +1,4 @@
-"""Jobs that die on demand, and operators who walk their dead letters through the workflow."""
+"""Jobs that fail on demand, and operators who recover their dead letters step by step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRODUCER = Producer("rewrites.submit(…)")
 
 
 class Review:
-    """A job of three stages; *faults* says what a stage raises, and *ran* which ones ran."""
+    """A job of three stages; *faults* has the errors of its stages, *ran* the stages that ran."""
 
     job_type = "review.run"
 
@@ -47,7 +47,7 @@ class Review:
         return {"by": job.stage, "of": payload.get("n")}
 
     def die(self, clock: FakeClock, fault: BaseException, **options: Any) -> Enqueued:
-        """Enqueue one and work until its last stage has used up what it may try."""
+        """Enqueue one and work until its last stage has no attempts left."""
         self.faults = {"tell": fault}
         job = self.hf.enqueue(self.job_type, {"n": 1}, **{"org_id": ORG, **options})
         work(self.hf, clock)
@@ -56,7 +56,7 @@ class Review:
 
 
 def work(hf: Holdfast, clock: FakeClock, *, hours: int = 8) -> None:
-    """Let a worker do everything that comes due in the next hours."""
+    """Let a worker run all jobs that become due in the next hours."""
     worker = hf.worker()
     for _ in range(hours):
         worker.run_once()
@@ -69,14 +69,14 @@ def operator(hf: Holdfast, **who: Any) -> DeadLetters:
 
 
 def prepare(letters: DeadLetters, job: Enqueued | Job, kind: str = "transient") -> DeadLetter:
-    """Everything that comes before a replay."""
+    """All steps before a replay."""
     letters.triage(job.id, kind=kind)
     letters.remediate(job.id, done=list(CHECKLISTS[DeadLetterKind(kind)]))
     return letters.validate(job.id, evidence_ref="INC-7", is_safe_to_repeat=True)
 
 
 def replay(letters: DeadLetters, job: Enqueued | Job, **options: Any) -> str:
-    """The whole way to a replay; the id of its job."""
+    """All steps to a replay; the id of its job."""
     prepare(letters, job)
     return letters.replay(job.id, **{"reason": "it is mended", **options}).replay_job_id
 
@@ -84,12 +84,12 @@ def replay(letters: DeadLetters, job: Enqueued | Job, **options: Any) -> str:
 def die_at_once(
     hf: Holdfast, fault: BaseException, *, job_type: str = "mail.send", count: int = 1, **more: Any
 ) -> list[Enqueued]:
-    """Some jobs of one stage that die at their first attempt."""
+    """Some jobs of one stage that fail permanently at their first attempt."""
 
     def fail(job: Context, payload: Any) -> None:
         raise fault
 
-    # Only a producer enqueues rewrites, each with the unit it is for.
+    # Only a producer enqueues rewrites, each with its execution unit.
     producer = PRODUCER if job_type == REWRITE else None
     if job_type not in hf.registry:
         category = more.pop("category", "general")

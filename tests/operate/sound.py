@@ -1,4 +1,4 @@
-"""One line for the end of any story: the store is as it must be."""
+"""A final check for any test: the store has no violations."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from holdfast.operate.verify.run import Report, checks_of, verify, verify_with
 
 
 def report_of(hf: Holdfast, only: Collection[str] = (), **options: Any) -> Report:
-    """What an admin finds."""
+    """The findings of an admin."""
     context = hf.operate(actor="user:tester", role="admin").context
     return verify(context, only=only, **options)
 
 
 def violations(report: Report) -> dict[str, list[str]]:
-    """What is wrong, by check."""
+    """The violations, by check."""
     return {
         finding.id: [f"{item.subject} {item.detail}" for item in finding.violations]
         or [finding.why]
@@ -24,22 +24,22 @@ def violations(report: Report) -> dict[str, list[str]]:
     }
 
 
-# They compare rows and definitions with what was recorded of them, so whatever another check finds
-# they mostly find as well. test_verify_planted.py is about them.
+# They compare rows and definitions with their recorded digests, so they mostly repeat the findings
+# of other checks. test_verify_planted.py tests them.
 OF_RECORDS = frozenset({"I42", "I43", "I44", "I45", "I46", "I47", "I48", "I49"})
 
 
 def by_rule(report: Report) -> dict[str, list[str]]:
-    """What is wrong by the other checks, each of which knows one rule."""
+    """The violations found by the other checks, each of which has one rule."""
     return {check: told for check, told in violations(report).items() if check not in OF_RECORDS}
 
 
-# They read the catalog of the database, which no story changes: 0.2 of 0.5 s on PostgreSQL.
+# They read the catalog of the database, which no test changes: 0.2 of 0.5 s on PostgreSQL.
 OF_SCHEMA = frozenset({"I30", "I38", "I47"})
 
 
 def data_report_of(hf: Holdfast, **options: Any) -> Report:
-    """What an admin finds about the rows; the schema is not checked."""
+    """The findings of an admin about the rows; the schema is not checked."""
     context = hf.operate(actor="user:tester", role="admin").context
     checks = [check for check in checks_of(context) if check.id not in OF_SCHEMA]
     return verify_with(checks, context, **options)

@@ -1,4 +1,4 @@
-"""The audit trail: asked by any way in, proven against its seals, and copied so that it can be."""
+"""The audit trail: queried in several ways, verified against its seals, and exported verifiably."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ THIRD_ORG = "0198c0de-0000-7000-8000-00000000000c"
 
 @pytest.fixture
 def work(hf: Holdfast) -> Holdfast:
-    """Jobs that go well, and one kind that fails once."""
+    """Jobs that succeed, and one type that fails once."""
 
     @hf.job("flaky")
     def flaky(job: Any, payload: object) -> None:
@@ -72,7 +72,7 @@ def problems(found: Iterator[Tampering]) -> list[str]:
     return [item.problem for item in found]
 
 
-# -- asking
+# -- queries
 
 
 @pytest.mark.req("A-09", "M-13")
@@ -172,7 +172,7 @@ def test_pages_follow_each_other_without_gap_or_repetition(work: Holdfast) -> No
 def test_every_way_in_gives_what_a_look_at_every_event_gives(
     work: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # So small that what is sealed is many stretches, on several pages.
+    # So small that the sealed events make many seals, on several pages.
     monkeypatch.setattr(audit_operator, "REACH_SEALS", 3)
     monkeypatch.setattr(audit_operator, "REACH_GAP", 4)
     monkeypatch.setattr(audit, "SLACK", timedelta(minutes=2))
@@ -225,7 +225,7 @@ def _fits(event: AuditEvent, asked: dict[str, Any]) -> bool:
     )
 
 
-# -- who may ask
+# -- roles
 
 
 def test_a_tenants_operator_sees_only_its_own_audit(work: Holdfast) -> None:
@@ -289,12 +289,12 @@ def test_a_question_that_cannot_be_answered_is_refused(
         trail(work).query(**asked)
 
 
-# -- the ways in are short
+# -- query plans
 
 
 @pytest.fixture
 def crowd(work: Holdfast) -> Holdfast:
-    """20,000 events of 5,000 jobs, of which every hundredth is a person's and has a cause."""
+    """20,000 events of 5,000 jobs; every hundredth is by a person and has a cause."""
     text = (
         "INSERT INTO holdfast.job_event (org_id, job_id, job_type, name, attempt, actor_type,"
         " actor_id, request_id, correlation_id, at)"
@@ -361,7 +361,7 @@ def plan(hf: Holdfast, statement: Any, **params: Any) -> str:
     return "\n".join(str(row.get("detail", row.get("QUERY PLAN"))) for row in rows)
 
 
-# -- proving
+# -- verification
 
 
 def tamper(hf: Holdfast, how: str, event: int) -> None:
@@ -455,7 +455,7 @@ def anchors_of(hf: Holdfast) -> list[AuditSealed]:
 def seal(hf: Holdfast) -> int:
     """Seal until no earlier transaction of the server is open.
 
-    One always may: the next test's database is made meanwhile, in one long transaction.
+    There may always be one: the next test's database is created meanwhile, in one long transaction.
     """
     events = 0
     deadline = time.monotonic() + 60
@@ -477,7 +477,7 @@ def test_a_chain_that_was_cut_is_found_by_the_head_that_was_kept(work: Holdfast)
     assert [anchor.number for anchor in kept] == [1, 2, 3]
     assert list(trail(work).verify(anchors=kept)) == []
 
-    # Whoever can write every table cuts the chain, its events and the cursor.
+    # An attacker who can write every table cuts the chain, its events and the cursor.
     (newest, *_) = trail(work).query()
     tamper(work, "DELETE FROM holdfast.audit_seal WHERE number = 3", 0)
     tamper(work, "DELETE FROM holdfast.job_event WHERE id = :id", newest.id)
@@ -574,7 +574,7 @@ def test_what_is_sealed_while_it_is_proven_and_copied_is_no_tampering(
         hf.enqueue("plain", {}, org_id=ORG, conn=late)
         hf.enqueue_many("plain", [{}] * 4, org_id=ORG)
 
-        # The late event has a smaller id than one that is passed before it is there.
+        # The late event has a smaller id than one that was passed before it was visible.
         made = trail(hf).export()
         begun = list(itertools.islice(made, 6))
         assert [json.loads(line).get("seal", "-") for line in begun] == ["-", "-", 1, 1, 1, None]
@@ -634,7 +634,7 @@ def test_only_an_admin_of_all_seals(work: Holdfast) -> None:
             trail(work, role, org_id).seal()
 
 
-# -- copying
+# -- export
 
 
 def copy(hf: Holdfast, **asked: Any) -> list[dict[str, Any]]:
@@ -663,7 +663,7 @@ def test_a_copy_holds_every_event_and_seal_and_can_be_checked_elsewhere(
         "type": "export", "format": 1, "org_id": None, "since": None, "until": None,
         "is_keyed": False,
     }  # fmt: skip
-    # The last event says that it was exported; it is not sealed yet.
+    # The last event records the export; it is not sealed yet.
     assert copied[-1] == {"type": "end", "events": 43, "seals": 8, "unsealed": 1}
     events = [row for row in copied if row["type"] == "event"]
     assert [event["id"] for event in events] == [
@@ -744,7 +744,7 @@ def _forge_seal(rows: list[dict[str, Any]]) -> None:
 
 
 def _begin_anew(rows: list[dict[str, Any]]) -> None:
-    """A seal that is sound by itself, chained to nothing."""
+    """A seal that is valid by itself, with no predecessor."""
     seal = [row for row in rows if row["type"] == "seal"][3]
     seal |= {"before": "", "digest": chain.digest_of("", "", seal["leaves"])}
 

@@ -1,4 +1,4 @@
-"""The operator context: who may do what, for whom; what is refused is on record."""
+"""The operator context: required roles, tenants, and the audit of refusals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refusals(hf: Holdfast) -> list[Row]:
 
 
 def least(action: Action) -> Role:
-    """The least role that may, as it is meant."""
+    """The intended least role."""
     if action in VIEWERS:
         return Role.VIEWER
     if action in MEMBERS:

@@ -1,4 +1,4 @@
-"""Bulk actions as jobs: they cover all matches, survive a crash, and act as who asked."""
+"""Bulk actions as jobs: they cover all matches, survive a crash, and act for their caller."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_bulk_action_covers_all_matches_with_the_actor_and_the_reason(
     action = operator(hf).bulk_actions.start(discard(), expected=5)
     before = (action.state, action.done, action.ready)
     clock.advance(seconds=1)
-    # A dead letter that was not on the screen.
+    # A dead letter that was not in the list.
     later = die(hf, 1)
     work(hf)
     done = refresh(hf, action)
@@ -252,7 +252,7 @@ def test_a_bulk_action_of_another_tenant_does_not_exist(hf: Holdfast) -> None:
 
 
 def test_the_process_that_serves_people_runs_an_action_while_no_worker_does(url: str) -> None:
-    """It takes bulk actions and no other job."""
+    """The worker takes bulk actions and no other jobs."""
     with Holdfast(settings=Settings(db=url)) as hf:
         die(hf, 3)
         hf.job("tidy", category="maintenance")(lambda job, payload: None)

@@ -1,4 +1,4 @@
-"""A canary secret and a canary sentence: planted wherever code is careless, found nowhere."""
+"""A canary secret and a canary sentence: planted by careless code, found in no output."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from tests.story import ORG, look, seal_all
 
 NEEDLES = needles()
 PAYLOAD = {"text": SENTENCE, "letters": [{"to": SENTENCE}]}
-# A payload is the one place where the sentence belongs.
+# The payload is the only place that may hold the sentence.
 ITS_PLACE = {("job", "payload"), ("job_history", "payload")}
 
 
@@ -137,7 +137,7 @@ def careless_provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """All that a process which is all ours writes as its log."""
+    """The whole log of a process that Holdfast configures."""
     stream = io.StringIO()
     log.install("debug", stream)
     yield stream
@@ -146,7 +146,7 @@ def written() -> Iterator[io.StringIO]:
 
 @dataclass(frozen=True)
 class Told:
-    """Everything that may be seen of what happened, besides the database."""
+    """All visible output of the jobs, besides the database."""
 
     log: str
     metrics: str
@@ -155,7 +155,7 @@ class Told:
 
 @pytest.fixture
 def told(hf: Holdfast, clock: FakeClock, written: io.StringIO) -> Told:
-    """Every careless job, run until it is dead, with everything attached that listens."""
+    """Every careless job, run until it has failed, with all listeners attached."""
     declare(hf)
     spans = InMemorySpanExporter()
     provider = TracerProvider()
@@ -178,7 +178,7 @@ def told(hf: Holdfast, clock: FakeClock, written: io.StringIO) -> Told:
 
 
 def cli(url: str, *arguments: str) -> str:
-    """What a command prints, on either stream."""
+    """The output of a command, on either stream."""
     printed = io.StringIO()
     with (
         contextlib.redirect_stdout(printed),
@@ -205,7 +205,7 @@ def test_no_canary_is_in_the_database_the_log_the_metrics_or_the_traces(
     assert leaks(told.spans) == []
     printed = capfd.readouterr()
     assert leaks(printed.out + printed.err) == []
-    # It was all there to be found.
+    # The canaries were present.
     assert told.log.count('"event": "job.dead"') == len(CARELESS)
     assert '"logger": "careless.app"' in told.log
     assert "jobs_failed_total" in told.metrics
@@ -369,11 +369,11 @@ def test_a_refusal_quotes_nothing_of_the_payload(hf: Holdfast, url: str) -> None
     assert look(hf.store, "SELECT id FROM holdfast.job") == []
 
 
-# -- only as long as the work lasts
+# -- released memory
 
 
 class DeadLetter:
-    """A payload that tells when the last one has let go of it."""
+    """A payload that reports when its last reference is gone."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -384,9 +384,9 @@ class DeadLetter:
 
 
 def claims_of(request_id: str) -> int:
-    """How many claims of a request this process still holds.
+    """The number of claims of a request that this process still holds.
 
-    Ids of jobs come from a fixed seed, so other stories have claims of the same ones.
+    Ids of jobs have a fixed seed, so other tests have claims with the same ids.
     """
     claims = [item for item in gc.get_objects() if type(item) is Claimed]
     return sum(claim.request_id == request_id for claim in claims)
@@ -420,7 +420,7 @@ def test_an_idle_worker_holds_nothing_of_what_it_has_worked_on(hf: Holdfast, how
         hf.enqueue("some.work", PAYLOAD, org_id=ORG, request_id=asked)
         assert settled.wait(20)
         give_up = time.monotonic() + 30
-        # The thread that told us is still in the call that did.
+        # The thread that reported it is still in the reporting call.
         while (held[0]() is not None or claims_of(asked)) and time.monotonic() < give_up:
             threading.Event().wait(0.05)
             gc.collect()
@@ -461,5 +461,5 @@ def test_the_scanner_reads_every_table_and_text_in_any_form(url: str, store: Sto
 def test_the_scanner_hears_what_a_logger_says(written: io.StringIO) -> None:
     logging.getLogger("some.app").error("the sender wrote: %s", SENTENCE)
 
-    # What a handler chooses to log in its own words is its own; only secrets have a shape.
+    # A handler may log any words of its own; only secrets have a recognizable shape.
     assert leaks(written.getvalue())

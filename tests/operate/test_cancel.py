@@ -1,4 +1,4 @@
-"""An operator cancels a job: the role is checked, the tenant is kept, everything is on record."""
+"""An operator cancels a job: the role and the tenant are checked, and every step is audited."""
 
 from __future__ import annotations
 

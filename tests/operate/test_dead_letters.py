@@ -34,7 +34,7 @@ def review(hf: Holdfast) -> Review:
     return Review(hf)
 
 
-# -- the item
+# -- the dead letter
 
 
 @pytest.mark.req("D-01", "D-02", "D-03", "D-06", "D-07", "D-08", "D-09")
@@ -105,7 +105,7 @@ def test_a_permanent_failure_is_dead_lettered_at_once_and_reaches_subscribers(hf
     assert operator(hf).show(job.id).letter.attempts == 1
 
 
-# -- the way
+# -- the recovery steps
 
 
 @pytest.mark.req("D-12", "D-13", "D-14", "D-15", "D-16", "D-17", "D-18")
@@ -235,7 +235,7 @@ WAY = ("triage", "remediate", "validate", "replay", "verify_replay", "resolve")
 def test_no_step_can_be_taken_before_the_one_it_needs(
     hf: Holdfast, clock: FakeClock, review: Review
 ) -> None:
-    """Every step is tried at every place of the way."""
+    """Every step is tried in every state."""
     job = review.die(clock, UpstreamDown())
     letters = operator(hf)
 
@@ -343,7 +343,7 @@ def test_the_next_step_of_the_plan_is_the_step_that_is_not_refused(hf: Holdfast)
         STEPS[name](letters, job.id)
 
 
-# -- who may
+# -- roles
 
 
 @pytest.mark.req("T-04")
@@ -466,12 +466,12 @@ def test_words_that_cannot_be_kept_or_shown_are_refused(hf: Holdfast, words: str
     assert letters.show(job.id).letter.version == 1
 
 
-# -- the database holds the same rules
+# -- database constraints
 
 
 @pytest.mark.req("D-12")
 def test_the_database_refuses_every_edge_that_is_not_on_the_way(hf: Holdfast) -> None:
-    """Whatever else a hand writes along with it."""
+    """With any other columns that a manual change may write."""
     (job,) = die_at_once(hf, Gone())
     legal = {
         ("open", "triaged"),
@@ -499,7 +499,7 @@ def test_the_database_refuses_every_edge_that_is_not_on_the_way(hf: Holdfast) ->
 
 
 def move(hf: Holdfast, job_id: str, to: DeadLetterState) -> None:
-    """Write a state by hand with everything that belongs to it."""
+    """Write a state by hand, with all columns of that state."""
     gone_through = list(DeadLetterState).index(to)
     is_fixed = to is DeadLetterState.FIXED_FORWARD
     text = (

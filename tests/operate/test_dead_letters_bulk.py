@@ -127,7 +127,7 @@ def test_a_bulk_is_narrowed_by_the_same_conditions_as_a_list(
     assert states(hf) == {"discarded": 1, "open": 1}
 
 
-# -- what is refused
+# -- refusals
 
 
 @pytest.mark.parametrize("name", ["replay_all", "discard_all"])
@@ -203,7 +203,7 @@ def test_only_an_admin_acts_on_several_tenants_and_no_role_on_a_foreign_one(hf: 
     assert operator(hf).discard_all(DeadLetterFilter(org_id=OTHER_ORG), reason="x").done == 3
 
 
-# -- how many at once
+# -- limits
 
 
 @pytest.mark.parametrize("name", ["replay_all", "discard_all"])
@@ -224,7 +224,7 @@ def test_a_bulk_action_is_bounded_and_continues_where_it_stopped(
 def test_items_that_are_not_eligible_do_not_block_others(
     hf: Holdfast, admin: DeadLetters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest ones fill the first pages and are left out."""
+    """The newest ones fill the first pages and are excluded."""
     monkeypatch.setattr(bulk, "PAGE", 2)
     ready = die_at_once(hf, Gone(), count=3)
     validate_all(admin, ready)

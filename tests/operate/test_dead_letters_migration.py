@@ -1,4 +1,4 @@
-"""Dead letters that were there before the workflow are open items, and nothing of them is lost."""
+"""Dead letters older than the workflow become open items, and keep all their data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many held and failed deliveries are confirmed, resent or dropped at once, by a filter."""
+"""Held and failed deliveries are confirmed, resent or dropped in bulk, by a filter."""
 
 from __future__ import annotations
 

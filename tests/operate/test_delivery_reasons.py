@@ -1,4 +1,4 @@
-"""What explain and the doctor say of deliveries: why a job waits for them, and what helps."""
+"""Deliveries in explain and the doctor: why a job waits for them, and the remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SENT = (("first", "accepted"),)
 
 @pytest.fixture
 def snoozed(hf: Holdfast) -> Enqueued:
-    """A job that looks after its deliveries again in a minute."""
+    """A job that checks its deliveries again in a minute."""
 
     @hf.job("text.tell")
     def tell(job: Any, payload: Any) -> None:
@@ -37,7 +37,7 @@ def explain(hf: Holdfast, job: Enqueued) -> Explanation:
 
 
 def found(hf: Holdfast, check: str, **limits: Any) -> list[Finding]:
-    """What the doctor says about one thing, if it is not well."""
+    """The doctor's finding about one subject; None if it is healthy."""
     context = hf.operate(actor="user:op", role="admin").context
     every = [one for one in examine(context, replace(Limits(), **limits)) if one.check == check]
     bad = [one for one in every if one.severity is not OK]
@@ -206,11 +206,11 @@ def test_a_channel_whose_credential_is_missing_is_named_with_its_variable(
     assert found(hf, "channels") == []
 
 
-# -- channels that refuse us
+# -- channels that refuse all messages
 
 
 def refuse(hf: Holdfast, word: str = "unauthorized") -> tuple[ScriptedChannel, str]:
-    """A posted message whose channel does not take it, and the job that waits for it."""
+    """A stored message whose channel does not accept it, and the job that waits for it."""
     channel = outbox_with(hf, DUMB)
     channel.otherwise = word
     hf.outbox.post([letter()], org_id=ORG)

@@ -1,4 +1,4 @@
-"""The doctor: each finding is provoked on a real database, and comes with what helps."""
+"""The doctor: each finding is caused on a real database, and names the remedy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def visit(hf: Holdfast, **limits: Any) -> list[Finding]:
 
 
 def found(hf: Holdfast, check: str, **limits: Any) -> list[Finding]:
-    """What the doctor says about one thing, if it is not well."""
+    """The doctor's finding about one subject; None if it is healthy."""
     every = [finding for finding in visit(hf, **limits) if finding.check == check]
     assert every, f"{check} was not looked at"
     bad = [finding for finding in every if finding.severity is not OK]
@@ -75,7 +75,7 @@ def enqueue(hf: Holdfast, **options: Any) -> str:
     return hf.enqueue("report.export", {}, **{"org_id": ORG, **options}).id
 
 
-# -- who may, and what a healthy store looks like
+# -- roles, and a healthy store
 
 
 @pytest.mark.parametrize("who", [{"role": "operator"}, {"role": "admin", "org_id": ORG}])
@@ -167,7 +167,7 @@ def test_a_database_without_a_schema_is_a_problem(tmp_path: Path, stern: Postgre
             assert one(hf, "schema").seen == "There is no Holdfast schema."
 
 
-# -- work and workers
+# -- jobs and workers
 
 
 def test_work_without_a_worker_is_a_warning_and_soon_a_problem(
@@ -322,7 +322,7 @@ def test_run_times_of_jobs_that_succeeded_are_compared_with_the_lease(
     finding = one(work, "leases")
     assert finding.facts["ran_ms"] == pytest.approx(90_000, abs=50)
     assert finding.facts["lease_ms"] == 60_000
-    # A bounded look: what is further back than it reaches is not seen.
+    # The check is bounded: it does not see rows beyond its limit.
     assert found(work, "leases", events=0) == []
 
 
@@ -556,7 +556,7 @@ def test_a_mostly_free_file_is_reported(small: Holdfast) -> None:
 
 @pytest.fixture(scope="module")
 def stern() -> Iterator[PostgresServer]:
-    """A server as it should be: durable, and with everything a finding needs."""
+    """A server with the recommended configuration: durable, and with the data of every finding."""
     server = PostgresServer(durable=True)
     try:
         with psycopg.connect(server.dsn(), autocommit=True) as admin:
@@ -605,7 +605,7 @@ def healthy(stern: PostgresServer) -> Iterator[Holdfast]:
 
 
 def _set(hf: Holdfast, setting: str) -> None:
-    """A setting of the database of the test, in force from the next connection on."""
+    """A setting of the test's database, effective from the next connection on."""
     with _connect(hf) as admin:
         admin.execute(f"ALTER DATABASE {_name(hf)} SET {setting}".encode())
     hf.close()
@@ -632,7 +632,7 @@ def _reload(admin: psycopg.Connection[Any], name: str, value: str) -> None:
 
 
 def test_a_server_that_does_not_wait_for_the_disk_is_a_problem(postgres_url: str) -> None:
-    # The tests' own server: fast, and not to be trusted.
+    # The tests' own server: fast, and not durable.
     with make_holdfast(postgres_url) as hf:
         seen = [finding.seen for finding in found(hf, "durability")]
 

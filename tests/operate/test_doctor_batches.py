@@ -1,4 +1,4 @@
-"""What the doctor finds in the batch lane, and what helps."""
+"""The doctor's findings about batch processing, and the remedies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OK, NOTICE, WARNING, PROBLEM = Severity
 
 
 def found(hf: Holdfast, check: str, **limits: Any) -> list[Finding]:
-    """What the doctor says about one thing, if it is not well."""
+    """The doctor's finding about one subject; None if it is healthy."""
     context = hf.operate(actor="user:op", role="admin").context
     every = [one for one in examine(context, replace(Limits(), **limits)) if one.check == check]
     bad = [one for one in every if one.severity is not OK]
@@ -191,7 +191,7 @@ def test_jobs_that_wait_for_an_account_name_the_variable_that_is_missing(
     hf.enqueue("text.ask", {"text": "one"}, org_id=ORG)
     assert found(hf, "accounts") == []
     monkeypatch.delenv("OPENAI_API_KEY")
-    # What is put off waits for it too.
+    # Deferred jobs wait for it too.
     by_hand(hf.store, "UPDATE holdfast.job SET not_before_at = {later(60000)}")
 
     (told,) = found(hf, "accounts")

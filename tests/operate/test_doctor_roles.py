@@ -1,4 +1,4 @@
-"""The doctor on rights: tables that handlers cannot use, and tables that all of them can."""
+"""The doctor on privileges: tables that handlers cannot use, and tables that all handlers can."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explain: the one reason why a job is where it is, and what has to happen next."""
+"""Explain: the reason for a job's state, and the condition for the next change."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_parked_notification_says_where_it_goes(hf: Holdfast, clock: FakeClock
     assert explain(hf, job).facts["queue"] == "q:notifications"
 
 
-# -- paused, and nobody there
+# -- paused queues, and missing workers
 
 
 def test_a_paused_queue_names_who_when_and_why(work: Holdfast, clock: FakeClock) -> None:
@@ -350,7 +350,7 @@ def test_a_used_up_rate_says_when_the_next_may_start(work: Holdfast, clock: Fake
     clock.advance(seconds=29)
     assert explain(work, job).reason is Reason.RATE_LIMIT
     assert claim(work) == []
-    # At the very instant SQLite's day fractions may still be a hair short of a whole token.
+    # At exactly that instant, SQLite's day fractions may be slightly less than a whole token.
     clock.advance(seconds=1.01)
     assert explain(work, job).reason is Reason.READY
     assert [taken.id for taken in claim(work)] == [job.id]
@@ -367,7 +367,7 @@ def test_a_used_up_rate_of_a_key_is_explained_too(work: Holdfast) -> None:
     assert explain(work, job).facts["whose"] == "key openai"
 
 
-# -- its turn
+# -- position in the queue
 
 
 def test_a_job_knows_how_many_of_its_own_tenant_go_first(work: Holdfast) -> None:
@@ -462,7 +462,7 @@ def test_a_lease_that_ran_out_waits_for_the_next_rescue(
     assert lonely.next.startswith("Start a worker")
     assert found.next.startswith("The next rescue (at least every 5 s)")
     assert becomes in found.next
-    # And so it happens.
+    # The prediction is right.
     rescue_jobs(work.store, limit=10)
     expected = {5: State.QUEUED, 1: State.FAILED}[attempts]
     assert work.get(job.id, org_id=ORG).state is (State.CANCELED if cancel else expected)
@@ -608,7 +608,7 @@ def test_a_failed_job_without_a_dead_letter_is_explained_and_raises_nothing(work
     assert "it has no dead letter" in found.line
 
 
-# -- whose
+# -- tenants
 
 
 @pytest.mark.req("X-07", "X-09")
@@ -712,7 +712,7 @@ def test_of_many_obstacles_the_first_in_the_way_is_named(work: Holdfast, clock: 
     ]
 
 
-# -- every state that can be reached
+# -- every reachable state
 
 
 BY_STATE = {
@@ -724,7 +724,7 @@ BY_STATE = {
 
 
 class Walk:
-    """Anything that can happen to jobs, in any order."""
+    """Any events of jobs, in any order."""
 
     def __init__(self, hf: Holdfast, clock: FakeClock, seed: int) -> None:
         self.hf, self.clock, self.rng = hf, clock, random.Random(seed)

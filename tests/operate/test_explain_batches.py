@@ -1,4 +1,4 @@
-"""Why a job of the batch lane is where it is, and what has to happen next."""
+"""Why a job of batch processing is in its state, and the condition for the next change."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_a_job_whose_submitter_went_is_held_and_not_rescued(
         id=planted.id,
         state=state,
     )
-    # The lease of the job says nothing of its batch.
+    # The lease of the job does not tell the state of its batch.
     before = explain(hf, planted.jobs[0])
     clock.advance(minutes=2)
 

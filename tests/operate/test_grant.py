@@ -1,4 +1,4 @@
-"""Grant: the command that a handler's failure names makes the next job go through."""
+"""Grant: the command in a handler's error lets the next job succeed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listings go page by page by a cursor, and never show another tenant's rows."""
+"""Listings are paginated by a cursor, and never show another tenant's rows."""
 
 from __future__ import annotations
 

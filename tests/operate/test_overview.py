@@ -1,4 +1,4 @@
-"""What operators see first: failed and waiting work by cause, and the last hour."""
+"""The overview of operators: failed and waiting jobs by cause, and the last hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay is another job that begins where the first one failed; there is one at a time."""
+"""A replay is another job that begins at the failed stage; there is one at a time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def replays_of(hf: Holdfast, job_id: str) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-# -- what a replay is made of
+# -- the job of a replay
 
 
 @pytest.mark.req("D-16")
@@ -125,7 +125,7 @@ def test_a_full_restart_begins_at_the_first_stage_and_takes_nothing_over(
 def test_a_replay_that_gets_further_is_repeated_from_where_it_failed(
     hf: Holdfast, clock: FakeClock, review: Review
 ) -> None:
-    """The second replay takes over what the first one did, not only what the original did."""
+    """The second replay reuses the stages of the first one, not only those of the original."""
     review.faults = {"think": Gone()}
     job = hf.enqueue("review.run", {"n": 1}, org_id=ORG)
     work(hf, clock)
@@ -209,7 +209,7 @@ def test_a_replay_of_an_export_may_deliver_what_its_original_stored(
     assert letters.show(job.id).letter.state is DeadLetterState.REPLAYED
 
 
-# -- how a replay ends
+# -- the end of a replay
 
 
 @pytest.mark.req("D-19")
@@ -286,7 +286,7 @@ def test_a_failed_replay_has_no_dead_letter_of_its_own(
 
 
 def test_a_job_that_only_says_it_is_a_replay_has_a_dead_letter_of_its_own(hf: Holdfast) -> None:
-    """One that a hand made, for example: what failed must be found."""
+    """A hand-made replay, for example: the failed stage must be found."""
     (job,) = die_at_once(hf, Gone())
     text = COPY.replace("(id, org_id,", "(replay_of, id, org_id,").replace("CAST", "id, CAST", 1)
     by_hand(hf.store, text, id=job.id, copy_id=STRAY)
@@ -316,7 +316,7 @@ def test_a_canceled_replay_puts_the_item_back(
     assert letters.triage(job.id, kind="transient").state is DeadLetterState.TRIAGED
 
 
-# -- what is never replayed
+# -- jobs that cannot be replayed
 
 
 @pytest.mark.req("D-05")
@@ -414,13 +414,13 @@ def test_a_full_queue_takes_no_replay_and_the_item_stays_as_it_is(hf: Holdfast) 
     assert letters.show(job.id).replays == ()
 
 
-# -- at the same time, and half way
+# -- concurrency and crashes
 
 
 def test_two_operators_who_replay_at_once_make_one_replay(
     hf: Holdfast, url: str, clock: FakeClock, review: Review, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both have read the item before either writes; SQLite lets only one of them in at a time."""
+    """Both have read the dead letter before either writes; SQLite has one writer at a time."""
     job = review.die(clock, UpstreamDown())
     prepare(operator(hf), job)
     both = [make_holdfast(url, clock) for _ in range(2)]
@@ -499,7 +499,7 @@ def test_a_replay_whose_answer_was_lost_is_there_and_is_not_made_again(
 def test_a_worker_that_dies_while_it_settles_a_replay_leaves_item_and_job_together(
     hf: Holdfast, clock: FakeClock, review: Review, is_committed: bool
 ) -> None:
-    """The job, its item and the list of replays change in one transaction or not at all."""
+    """The job, its dead letter and the list of replays change in one transaction or not at all."""
     job = review.die(clock, UpstreamDown())
     again = replay(operator(hf), job)
     review.faults.clear()
@@ -518,14 +518,14 @@ def test_a_worker_that_dies_while_it_settles_a_replay_leaves_item_and_job_togeth
         if is_committed
         else (State.PROCESSING, DeadLetterState.REPLAYING, None)
     )
-    # A commit whose answer was lost is tried again, and changes nothing.
+    # A commit whose answer was lost is repeated, and changes nothing.
     (settled,) = settle(hf.store, [(held, outcome)], actor=SYSTEM)
     assert settled.lease_held
     after = operator(hf).show(job.id)
     assert (after.letter.state, after.letter.version) == (DeadLetterState.REPLAYED, 6)
 
 
-# -- how long an item is kept
+# -- retention of dead letters
 
 
 def test_a_dead_letter_is_kept_until_it_has_ended_and_then_as_long_as_other_jobs(

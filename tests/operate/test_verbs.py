@@ -1,4 +1,4 @@
-"""Every verb of the operator API, in every role and for every tenant, gives the documented answer.
+"""Every verb of the operator API gives the documented answer to every role and tenant.
 
 The table is docs/reference/operator-api.md. A verb that is not in it fails here.
 """
@@ -26,7 +26,7 @@ NONE = "-"
 
 
 class Row(NamedTuple):
-    """What the page says of one verb."""
+    """The entry of one verb on the page."""
 
     verb: str
     one_tenant: str
@@ -112,7 +112,7 @@ def test_every_verb_gives_each_role_and_tenant_the_documented_answer(world: Worl
         for role in Role:
             for org_id in (OTHER_ORG, ORG, None):
                 expected = row.expect(role, org_id)
-                # A call that changes its object takes another one with it.
+                # A call that changes its object uses another object.
                 fresh = expected == "allowed" and row.event != NONE
                 found = answer(world, verb, role, org_id, make(world) if fresh else kept)
                 if found != expected:

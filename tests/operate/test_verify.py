@@ -1,4 +1,4 @@
-"""Verify: one moment, nothing written, bounded memory, for those who may."""
+"""Verify: one snapshot, no writes, bounded memory, and the required role."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def finding(report: Report, check: str) -> Any:
     return found
 
 
-# -- what there is
+# -- the checks
 
 
 def test_the_invariants_are_numbered_in_order_and_each_is_a_sentence() -> None:
@@ -124,7 +124,7 @@ def test_only_some_checks_are_made_when_they_are_named(hf: Holdfast) -> None:
         report_of(hf, only=["I4", "I99"])
 
 
-# -- one moment
+# -- one snapshot
 
 
 def test_every_check_sees_the_same_moment_while_work_continues(
@@ -165,7 +165,7 @@ def test_every_check_sees_the_same_moment_while_work_continues(
     assert report.at < clock.now()
 
 
-# -- nothing is written
+# -- no writes
 
 
 def test_verify_changes_nothing(hf: Holdfast) -> None:
@@ -202,7 +202,7 @@ def test_verify_needs_no_more_than_a_connection_that_reads(postgres_mould: Mould
         assert_sound(reader)
 
 
-# -- a check that breaks
+# -- a check that fails with an error
 
 
 def test_a_check_that_cannot_be_made_is_a_finding_and_the_others_are_made(hf: Holdfast) -> None:
@@ -247,7 +247,7 @@ def test_any_number_of_violations_takes_the_same_memory(hf: Holdfast) -> None:
     assert most < some + 200_000
 
 
-# -- who may
+# -- roles
 
 
 def test_an_operator_verifies_a_tenant_and_only_an_admin_all(hf: Holdfast) -> None:

@@ -1,4 +1,4 @@
-"""Every invariant of the batch lane, seen failing: its violation is planted and named, alone."""
+"""Every invariant of batch processing: its violation is planted, and only that is reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def stage(hf: Holdfast, clock: FakeClock) -> Stage:
 
 @pytest.fixture
 def open_batch(stage: Stage) -> Planted:
-    """A batch of two tenants that the provider runs, beside one that is collected."""
+    """A batch of two tenants at the provider, and one that is collected."""
     stage.plant("one", "two")
     stage.provider.complete()
     stage.collect(minutes=5)
@@ -28,7 +28,7 @@ def open_batch(stage: Stage) -> Planted:
 
 
 def found(hf: Holdfast) -> dict[str, list[str]]:
-    """What is wrong, without the subjects."""
+    """The violations, without the subjects."""
     return {
         check: [line.partition(" ")[2] for line in lines]
         for check, lines in by_rule(report_of(hf)).items()
@@ -64,7 +64,7 @@ def test_a_batch_that_failed_item_by_item_is_sound(stage: Stage, open_batch: Pla
     assert_sound(stage.hf)
 
 
-# -- I1 to I5: what the way of a job knows of the lane
+# -- I1 to I5: the lifecycle of jobs in batches
 
 
 def test_a_job_in_state_submitted_that_was_not_submitted(hf: Holdfast, open_batch: Planted) -> None:
@@ -96,7 +96,7 @@ def test_a_job_that_started_while_it_was_submitted(hf: Holdfast, open_batch: Pla
 def test_a_lease_that_ran_out_inside_a_batch_waits_for_its_recovery(
     hf: Holdfast, stage: Stage, open_batch: Planted, clock: FakeClock
 ) -> None:
-    """A submitter that died before it could say that the provider has it."""
+    """A submitter that was killed before it recorded the batch of the provider."""
     job_id = open_batch.jobs[0].id
     change(
         hf,
@@ -116,12 +116,12 @@ def test_a_lease_that_ran_out_inside_a_batch_waits_for_its_recovery(
         assert other.id != job_id
     clock.advance(hours=3)
 
-    # The other two jobs of the batch stand where no create has put them yet.
+    # The other two jobs are submitted, but the create of their batch is not recorded.
     assert set(found(hf)) == {"I22"}
     assert all("batch is creating" in line for line in found(hf)["I22"] if "item" in line)
 
 
-# -- I22: a submitted job has its place
+# -- I22: a submitted job is an item of a batch
 
 
 def test_a_submitted_job_without_a_place(hf: Holdfast, open_batch: Planted) -> None:
@@ -160,7 +160,7 @@ def test_a_job_that_names_another_batch_than_its_first(hf: Holdfast, open_batch:
     }
 
 
-# -- I23: places
+# -- I23: positions
 
 
 def test_a_place_that_is_missing(hf: Holdfast, open_batch: Planted) -> None:
@@ -237,7 +237,7 @@ def test_an_answer_that_its_job_did_not_hear_of(hf: Holdfast, open_batch: Plante
     assert set(told) == {"I22", "I25"}
 
 
-# -- I26: nothing twice
+# -- I26: no duplicates
 
 
 def test_a_unit_that_two_open_items_have(hf: Holdfast, open_batch: Planted) -> None:
@@ -259,7 +259,7 @@ def test_a_unit_that_two_open_items_have(hf: Holdfast, open_batch: Planted) -> N
     assert told == {"I26": ["2 items of one execution unit can be executed"]}
 
 
-# -- I29, I31, I34, I36, I37: what all rows must keep
+# -- I29, I31, I34, I36, I37: invariants of all rows
 
 
 def test_a_batch_that_was_moved_by_an_unauthorized_role(

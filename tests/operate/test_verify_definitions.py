@@ -1,4 +1,4 @@
-"""Definitions of the schema are compared with what the migrations made, and with nothing else."""
+"""Definitions of the schema are compared with those of the migrations."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_database_that_was_dumped_and_restored_is_sound(restored: str) -> None
 
 @pytest.fixture
 def stranger(postgres: PostgresServer) -> Iterator[str]:
-    """A role of the application's own, which is gone again afterwards."""
+    """A role of the application, dropped afterwards."""
     with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
         admin.execute("CREATE ROLE stranger LOGIN")
         yield "stranger"

@@ -1,4 +1,4 @@
-"""Every invariant of deliveries, seen failing: its violation is planted and named, alone."""
+"""Every invariant of deliveries: its violation is planted, and only that is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST = (("first", "accepted"),)
 
 
 def found(hf: Holdfast) -> dict[str, list[str]]:
-    """What is wrong, without the subjects."""
+    """The violations, without the subjects."""
     return {
         check: [line.partition(" ")[2] for line in lines]
         for check, lines in by_rule(report_of(hf)).items()
@@ -85,7 +85,7 @@ def test_a_mark_before_the_send(hf: Holdfast, clock: FakeClock) -> None:
     )
     assert found(hf) == {"I16": ["it is marked sent without an attempt"]}
 
-    # A try that comes after the mark is none that stands before it.
+    # An attempt after the mark does not count as one before it.
     clock.advance(minutes=1)
     plant_try(hf, delivery, 1, "first", "accepted")
 
@@ -172,7 +172,7 @@ def test_a_message_that_bounced_and_was_sent_again_exists_once(
 
 
 def plant_review(hf: Holdfast, version: int = 1, *recipients: str) -> str:
-    """A review that succeeded, after telling *recipients*."""
+    """A review that succeeded, with messages to *recipients*."""
     review_id = IdSource(hf.clock).new()
     by_hand(
         hf.store,
@@ -306,7 +306,7 @@ def test_another_tenants_violation_is_not_shown(hf: Holdfast) -> None:
     assert list(by_rule(report_of(hf, org_id=OTHER_ORG))) == ["I15"]
 
 
-# -- what the other invariants know of deliveries
+# -- other invariants that concern deliveries
 
 
 def test_a_delivery_of_another_tenants_job(hf: Holdfast) -> None:

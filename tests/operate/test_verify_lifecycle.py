@@ -1,4 +1,4 @@
-"""Every invariant of the way of a job, seen failing: its violation is planted and named, alone."""
+"""Every invariant of the job lifecycle: its violation is planted, and only that is reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVENT = (
 
 @pytest.fixture
 def busy(mould: Mould) -> Busy:
-    """A store that has been through everything; whatever is planted is found in it alone."""
+    """A store that has been through everything; only the planted violation is found in it."""
     return mould.busy
 
 
@@ -60,7 +60,7 @@ def found(hf: Holdfast) -> dict[str, list[str]]:
     }
 
 
-# -- I1: the row stands where its audit leads
+# -- I1: the state matches the audit
 
 
 def test_a_state_that_differs_from_the_event_history(hf: Holdfast, busy: Busy) -> None:
@@ -152,7 +152,7 @@ def test_an_expired_lease_without_rescue(hf: Holdfast, busy: Busy, clock: FakeCl
     assert found(hf) == {"I5": ["its expired lease was not rescued; it was claimed by busy"]}
 
 
-# -- I6 and I7: what was charged, what was claimed
+# -- I6 and I7: attempts and claims
 
 
 def test_an_attempt_missing_from_the_attempt_count(hf: Holdfast, busy: Busy) -> None:
@@ -203,7 +203,7 @@ def test_a_retry_that_is_due_before_its_failure(hf: Holdfast, busy: Busy) -> Non
     assert found(hf) == {"I8": ["its retry is due before its last failure"]}
 
 
-# -- I9: what an enqueue wrote
+# -- I9: the rows of an enqueue
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_history_that_was_rewritten(hf: Holdfast, busy: Busy) -> None:
 
 
 def test_a_detail_that_is_no_document(hf: Holdfast, busy: Busy) -> None:
-    """On SQLite a hand can write one; it breaks no check, it is found by one."""
+    """On SQLite a manual change can write one; no constraint refuses it, and a check finds it."""
     job = hf.enqueue("plain", {}, org_id=ORG)
     broken = "not json" if hf.store.dialect.name == "sqlite" else "[]"
     plant(
@@ -286,7 +286,7 @@ def test_a_finished_stage_without_its_result(hf: Holdfast, busy: Busy) -> None:
 
 
 def archive_twice(hf: Holdfast, job: Any) -> None:
-    """The job stays where it is and is in history too, as after a move that was half undone."""
+    """The job is in its table and in history too, as after a half-undone move."""
     plant(
         hf,
         "INSERT INTO holdfast.job_history SELECT * FROM holdfast.job WHERE id = :id",
@@ -317,7 +317,7 @@ def test_a_unit_whose_job_is_alive_beside_its_replay(hf: Holdfast, busy: Busy) -
     original = hf.enqueue("plain", {}, org_id=ORG, unit_key="month-2")
     change(hf, busy.waiting, "unit_key = 'month-2', replay_of = :original", original=original.id)
 
-    # A replay that no dead letter lists is the concern of another check.
+    # Another check finds a replay that no dead letter lists.
     told = by_rule(report_of(hf, only=["I12", "I13"]))
     assert told == {
         "I13": [

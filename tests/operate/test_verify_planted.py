@@ -1,4 +1,4 @@
-"""Violations planted into a sound store: verify finds each and names it.
+"""Violations planted into a healthy store: verify finds each and names it.
 
 The run prints how many were found on each database.
 """
@@ -39,7 +39,7 @@ NAME = "full_store"
 
 @dataclass(frozen=True)
 class Mould:
-    """The store that is copied: what is in it, the time there, and how to copy it."""
+    """The store that is copied: its contents, its time, and how to copy it."""
 
     full: FullStore
     now: datetime
@@ -107,7 +107,7 @@ TOGETHER = 12
 
 
 def can_share(one: Plant, other: Plant) -> bool:
-    """Whether verify tells the two apart if they are in the same store."""
+    """Whether verify distinguishes the two if they are in the same store."""
     if ALL or one.is_schema is not other.is_schema or one.on != other.on:
         return False
     if one.undo or other.undo or one.out_of_reach or other.out_of_reach:
@@ -119,7 +119,7 @@ def can_share(one: Plant, other: Plant) -> bool:
 
 @cache
 def touched_by(planted: Plant) -> frozenset[str]:
-    """The rows of the full store that it names, and the tables in which one row concerns others."""
+    """The rows of the full store that it names, and the tables in which one row affects others."""
     text = " ".join(planted.statements)
     return frozenset(
         re.findall(r"{[\w.]+}|\b(?:job_event|audit_\w+|batch\w*|provider_call)\b", text)
@@ -127,7 +127,7 @@ def touched_by(planted: Plant) -> frozenset[str]:
 
 
 def groups_on(database: str) -> list[list[Plant]]:
-    """The violations that run on *database*, those together that can share a store."""
+    """The violations that run on *database*, in groups that can share a store."""
     groups: list[list[Plant]] = []
     for at, plant in enumerate(PLANTS):
         if database not in plant.on or not (ALL or database == "sqlite" or at % 3 == 0):
@@ -152,7 +152,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def findings(request: pytest.FixtureRequest) -> Callable[[str, int], dict[str, list[str]]]:
-    """What verify finds of each violation of a group, by its name; each group runs once."""
+    """The findings about each violation of a group, by its name; each group runs once."""
 
     @cache
     def find(database: str, number: int) -> dict[str, list[str]]:
@@ -163,7 +163,7 @@ def findings(request: pytest.FixtureRequest) -> Callable[[str, int], dict[str, l
 
 
 def find_planted(mould: Mould, group: list[Plant]) -> dict[str, list[str]]:
-    """The lines of verify that name each violation of the group and no other one of it."""
+    """The lines of verify that name this violation and no other one of the group."""
     names = names_of(mould.full)
     statements = [fill(text, names) for planted in group for text in planted.statements]
     with mould.copy() as url, make_holdfast(url, FakeClock(mould.now)) as hf:
@@ -215,7 +215,7 @@ def test_a_planted_violation_is_found(
 
 
 def names_of(full: FullStore) -> dict[str, str]:
-    """What a plant may name: the ids of the full store."""
+    """The names that a plant may use: the ids of the full store."""
     busy = {
         f"busy.{name}.id": attrgetter(f"busy.{name}.id")(full)
         for name in full.busy.__dataclass_fields__

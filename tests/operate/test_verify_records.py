@@ -139,7 +139,7 @@ def test_a_delivery_that_a_hand_gave_up_is_found(hf: Holdfast) -> None:
     assert found(hf) == {"I49": [f"delivery:{intended.id} {says}"]}
 
 
-# -- what changes without an event
+# -- changes without an event
 
 
 def test_jobs_that_are_promoted_stay_sound(hf: Holdfast, clock: FakeClock) -> None:
@@ -197,7 +197,7 @@ def test_a_job_promoted_by_hand_before_its_time_is_found(hf: Holdfast, clock: Fa
     assert (check, "it is not deferred, but event" in told) == ("I44", True)
 
 
-# -- whoever writes, whoever looks
+# -- all writers and readers
 
 
 def test_an_odd_payload_has_the_same_digest_when_it_is_read(hf: Holdfast) -> None:

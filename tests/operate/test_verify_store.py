@@ -1,4 +1,4 @@
-"""Every invariant of the store around the jobs, seen failing: planted, and named alone."""
+"""Every invariant of the store apart from jobs: only its planted violation is reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOWHERE = "0198c0de-0000-7000-8000-00000000dead"
 
 @pytest.fixture
 def busy(mould: Mould) -> Busy:
-    """What was led through everything; whatever is planted is found in it alone."""
+    """A store that has been through everything; only the planted violation is found in it."""
     return mould.busy
 
 
@@ -58,7 +58,7 @@ def each_hf(request: pytest.FixtureRequest) -> Iterator[Holdfast]:
 
 
 def found(hf: Holdfast, **options: Any) -> dict[str, list[str]]:
-    """What is wrong, without the subjects."""
+    """The violations, without the subjects."""
     return {
         check: [line.partition(" ")[2] for line in lines]
         for check, lines in by_rule(report_of(hf, **options)).items()
@@ -110,7 +110,7 @@ def changed(hf: Holdfast, table: str, changes: str, **key: str) -> Iterator[None
 
 @contextmanager
 def hand(hf: Holdfast) -> Iterator[Any]:
-    """A connection outside of Holdfast; what it does is committed."""
+    """A connection outside of Holdfast; its changes are committed."""
     if hf.store.dialect is SQLITE:
         connection = sqlite3.connect(hf.settings.db.removeprefix("sqlite:///"))
         try:
@@ -177,7 +177,7 @@ def test_a_dead_letter_without_its_failure(hf: Holdfast, busy: Busy) -> None:
 
 @pytest.fixture
 def replay_id(hf: Holdfast, busy: Busy, clock: FakeClock) -> str:
-    """The job of a replay that has been set off and failed once more at its stage."""
+    """The job of a replay that has been started and failed again at its stage."""
     letters = DeadLetters(hf.operate(actor="user:olga", role="operator", org_id=ORG).context)
     letters.triage(busy.dead.id, kind=DeadLetterKind.DEFECT)
     letters.remediate(busy.dead.id, done=list(CHECKLISTS[DeadLetterKind.DEFECT]))
@@ -318,12 +318,12 @@ def test_a_stage_of_a_job_that_is_not_there(hf: Holdfast, busy: Busy) -> None:
     )
 
     told = found(hf)
-    # SQLite itself finds it as well, when it is asked.
+    # SQLite's own check finds it as well.
     told.pop("I38", None)
     assert told == {"I29": ["its tenant has no such job"]}
 
 
-# -- I30: the schema keeps tenants apart
+# -- I30: tenant isolation of the schema
 
 POSTGRES_HOLES = {
     "not forced": (
@@ -415,7 +415,7 @@ def test_a_tenant_that_no_policy_binds(postgres_url: str) -> None:
         try:
             told = by_rule(report_of(hf))
         finally:
-            # A role is the whole server's.
+            # A role belongs to the whole server.
             admin.execute("ALTER ROLE holdfast_tenant NOBYPASSRLS")
 
     assert told == {
@@ -617,7 +617,7 @@ def test_an_event_that_is_older_than_those_before_it(hf: Holdfast, busy: Busy) -
     assert found(hf) == {"I33": ["it is older than an event with a lower number"]}
 
 
-# -- I34: who
+# -- I34: actors
 
 
 def test_an_event_without_an_actor(hf: Holdfast, busy: Busy) -> None:
@@ -698,7 +698,7 @@ def test_a_tick_that_was_taken_and_forgotten(hf: Holdfast, busy: Busy, clock: Fa
         )
 
     take_tick(14)
-    # A process that died in its run left the run in the ledger.
+    # A process that was killed during its run left the run open in the run log.
     plant(
         hf,
         "UPDATE holdfast.schedule_tick SET outcome = 'taken', run_id = NULL, detail = NULL"
@@ -808,7 +808,7 @@ def test_a_run_that_counts_what_did_not_happen(hf: Holdfast, busy: Busy) -> None
     assert told.endswith("the audit 2 with 2")
 
 
-# -- I38: the schema is this code's
+# -- I38: the schema matches this code
 
 
 def test_a_schema_that_missed_a_migration(each_hf: Holdfast) -> None:

@@ -1,4 +1,4 @@
-"""How every verb of the operator API is called, on an object of one tenant that it can act on."""
+"""Calls of every verb of the operator API, each on an object of one tenant."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class World:
         return self.admin.runs.start("nightly", reason="before").run_id
 
     def plant(self) -> Planted:
-        """A batch at the provider. Jobs that another batch gave back would be claimed first."""
+        """A batch at the provider. Jobs that another batch released would be claimed first."""
         waiting = "SELECT id FROM holdfast.job WHERE state = 'queued' AND job_type = 'text.shout'"
         for row in look(self.hf.store, waiting):
             self.hf.cancel(str(row["id"]), org_id=ORG)
@@ -228,7 +228,7 @@ def nothing(_: World) -> None:
     """For verbs that act on no object."""
 
 
-# The object that a verb is called on, the call, and what its audit event says as the reason.
+# The object of a verb, the call, and the reason in its audit event.
 VERBS: dict[str, tuple[Make, Act]] = {
     "jobs.list": (World.job, lambda op, _: op.jobs.list()),
     "jobs.get": (World.job, lambda op, it: op.jobs.get(it)),
@@ -450,7 +450,7 @@ VERBS: dict[str, tuple[Make, Act]] = {
     "grant": (World.table, lambda op, it: op.grant([it], reason=WHY)),
 }
 
-# What the event of a verb without a reason says instead, if anything.
+# The text in the event of a verb without a reason, if any.
 SAYS: dict[str, str | None] = {
     "bulk_actions.start": None,
     "jobs.enqueue": None,

@@ -1,4 +1,4 @@
-"""Violations beyond jobs: rewrites, batches, deliveries, artifacts, schedules."""
+"""Violations outside of jobs: rewrites, batches, deliveries, artifacts, schedules."""
 
 from __future__ import annotations
 

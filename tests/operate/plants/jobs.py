@@ -1,4 +1,4 @@
-"""Violations of jobs: what an enqueue or a settle wrote, jobs that are gone, and forged ones."""
+"""Violations of jobs: rows of an enqueue or a settle, missing jobs, and forged ones."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def cancel_plants() -> Iterator[Plant]:
 
 
 def unreachable_plants() -> Iterator[Plant]:
-    """What verify does not find; docs/operations/verify.md lists the same reasons."""
+    """Violations that verify does not find; docs/operations/verify.md lists the same reasons."""
     for name, text, subject, reason in (
         (
             "waiting job: last change",

@@ -1,7 +1,7 @@
-"""A violation to plant into a full store, and what verify must name of it.
+"""A violation to plant into a full store, and the text that verify must report.
 
-``{name}`` in a statement or a subject is a field of FullStore. Statements run with triggers and
-checks put aside (see planting.py), so the violation is what a restore or a superuser could leave.
+``{name}`` in a statement or a subject is a field of FullStore. Statements run without triggers and
+checks (see planting.py), so the violation is one that a restore or a superuser could leave.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Plant:
     statements: tuple[str, ...]
     subject: str
     on: tuple[str, ...] = BOTH
-    # Undoes what concerns the whole server, such as a change of a role.
+    # Undoes changes of the whole server, such as a change of a role.
     undo: str = ""
-    # Runs without the rules put aside, as the owner of the tables.
+    # Runs with checks and triggers, as the owner of the tables.
     is_schema: bool = False
     # Why verify cannot find it; documented in docs/operations/verify.md.
     out_of_reach: str = ""
