@@ -1,7 +1,7 @@
-"""Everybody who carries messages in the stories: what they can do, and where they are.
+"""Every channel of the outbox tests: what its provider supports, and its address.
 
-Most are the simulator, over HTTP and SMTP. A mailbox and the feed have no far end but a folder and
-our own database; what goes wrong with these is played between the outbox and them.
+Most providers are the simulator, over HTTP and SMTP. A mailbox and the feed have no provider but a
+folder and our own database; their faults are injected between the outbox and them.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from holdfast.outbox.outbox import Channels
 KEY = "HOLDFAST_TEST_CHANNEL_KEY"
 CANARY = "canary-7f3a"
 SETTLE = 120.0
-# On a busy machine an answer that is on its way takes its time. Only who waits for one that never
-# comes is impatient.
+# On a busy machine an answer takes its time. Only tests of an answer that never arrives use a short
+# wait.
 PATIENCE = 30.0
 IMPATIENCE = 1.0
 
-# Those that can be asked by our token.
+# Channels with a lookup by our token.
 ASKED = ("postmark", "slack", "gateway")
 LOCAL = ("mailbox", "in_app")
-# Those that know a token again; the first is asked only by the name that it gave.
+# Channels that deduplicate by token; the first has a lookup only by its own id.
 KNOWING = ("resend", "webhook")
-# A mail server can do neither. What then becomes of a mail is its owner's choice.
+# A mail server can do neither. The setting of its owner decides about a mail with unknown outcome.
 BLIND = ("smtp", "smtp_resend", "smtp_drop")
 CHANNELS = (*ASKED, *LOCAL, *KNOWING, *BLIND)
-# Nobody there can ever be asked.
+# These never have a lookup.
 MUTE = ("webhook", *BLIND)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the carriers are, and how long they are waited for; the same for every process."""
+    """Addresses and timeouts of the channels; the same for every process."""
 
     origin: str
     mail_host: str
@@ -132,12 +132,12 @@ def intents(channel: str, place: Place, count: int) -> list[OutgoingMessage]:
     ]
 
 
-# -- what goes wrong where nobody stands between
+# -- faults of channels without a network
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFault:
-    """A fault that happens once, in whichever process comes first; a file says that it did."""
+    """A fault that happens once, in the first process that reaches it; a file records it."""
 
     folder: Path
     name: str
@@ -159,7 +159,7 @@ class LocalFault:
 
 
 class Breakable:
-    """A channel with faults between the outbox and it."""
+    """A channel with faults between the outbox and its provider."""
 
     def __init__(self, inner: Channel, faults: Sequence[LocalFault]) -> None:
         self.name = inner.name
@@ -208,7 +208,7 @@ class Broken:
 
 
 def break_channel(hf: Holdfast, channel: str, place: Place, names: Sequence[str]) -> None:
-    """Let these faults happen between the outbox of *hf* and a local channel, each once in all."""
+    """Inject these faults between the outbox of *hf* and a local channel, each once in all."""
     inner = hf.outbox.channels.get(channel)
     assert inner is not None
     faults = [LocalFault(Path(place.folder), name) for name in names]

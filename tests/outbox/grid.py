@@ -1,6 +1,6 @@
 """The test cases: every channel with every fault, kill and stall, and combinations.
 
-A cell is left out only where its fault cannot be; each such place says why.
+A combination is left out only where its fault is impossible; each such place gives the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.outbox.post_office import EXPIRED, LOST, MARKED, WIRE
 RECIPIENTS = 2
 CALM = "none"
 DATABASES = ("sqlite", "postgres")
-# What happens to a send, whoever carries it.
+# Faults of a send, on every channel.
 SENDING = (
     "accept_then_drop",
     "error_after_accept",
@@ -29,15 +29,15 @@ SENDING = (
     "refused",
     LOST,
 )
-# What happens to a question, after a send whose answer was lost.
+# Faults of a lookup, after a send whose answer was lost.
 ASKING = ("given_up", "lookup_lag", "lookup_down", "two_matches", "another_recipient")
-# Where a worker can stall and come back to something that another has by then.
+# Points at which a worker can stall while another worker takes its delivery.
 STALLS = (Point.AFTER_ATTEMPT, Point.AFTER_SEND, Point.BEFORE_MARK)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One story: who carries, what goes wrong, where a worker is killed or stalls, and on what."""
+    """One case: the channel, the fault, the kill or stall of a worker, and the database."""
 
     seed: int
     channel: str
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is only one fault, so that the outcome is exactly known."""
+        """Whether there is only one fault, so that the outcome is known exactly."""
         return self.fault == CALM or not (self.kill or self.stall)
 
 
@@ -64,15 +64,15 @@ Cell = tuple[str, str, Point | None, Point | None]
 
 def faults_of(channel: str) -> tuple[str, ...]:
     if channel in LOCAL:
-        # Nobody stands between who could cut an answer short or repeat a request, and the far end
-        # has no opinion of its own. A feed has room as long as its database has.
+        # There is no network that could cut an answer or repeat a request, and no provider that
+        # could refuse. A feed has room as long as its database has.
         room = ("no_room",) if channel == "mailbox" else ()
         return (CALM, "accept_then_drop", "drop_before_accept", *room, "lookup_down", MARKED)
     match channel:
         case "slack":
-            # What was posted stands in its conversation: Slack carries it no further, so that
-            # nothing bounces. A question reads one conversation, and its answer names none: what
-            # is found there is there, and somebody else's cannot be found.
+            # A posted message is in its conversation: Slack forwards it no further, so that nothing
+            # bounces. A lookup reads one conversation, and its answer has no ids: a message that it
+            # finds is there, and another sender's message cannot match.
             return (CALM, *SENDING, "lookup_lag", "lookup_down", "two_matches", MARKED)
         case "postmark" | "gateway":
             return (CALM, *SENDING, *ASKING, MARKED)
@@ -106,16 +106,16 @@ def crossed() -> list[Cell]:
 
 def _can_be(channel: str, fault: str, kill: Point | None, stall: Point | None) -> bool:
     if kill is Point.AFTER_LOOKUP and (channel in MUTE or channel == "resend"):
-        # Only alone: it takes the fault that is asked about.
+        # Only alone: it uses up the fault of the lookup.
         return False
     if fault == EXPIRED and channel == "resend":
-        # A try that may not have been made is not repeated either after the window.
+        # An attempt that may not have been made is not repeated after the window either.
         return stall is None and kill is not Point.AFTER_ATTEMPT
     return True
 
 
 def plan(runs: int) -> list[Run]:
-    """So many stories: the grid of what goes wrong alone on both databases, then crossed ones."""
+    """This many cases: all single faults on both databases, then combinations."""
     cells = alone()
     grid = [(cell, base) for place in (0, 1) for cell, base in _on(cells, place)]
     rng = random.Random(7)
@@ -133,9 +133,9 @@ def _on(cells: list[Cell], place: int) -> Iterator[tuple[Cell, str]]:
 
 
 def sample(most: int) -> list[Run]:
-    """A few: every channel, fault, kill and stall, each of them somewhere, on either database.
+    """A sample with every channel, fault, kill and stall at least once, on either database.
 
-    The story that shows most that was not there yet comes first; then a few crossed ones.
+    The case that adds most to the sample comes first; a few combinations follow.
     """
     rng = random.Random(11)
     whole = [run for run in plan(2 * len(alone())) if run.fault != "answer_hangs" or run.seed % 2]
@@ -155,12 +155,12 @@ def sample(most: int) -> list[Run]:
 
 
 def _essentials(run: Run) -> set[object]:
-    """What every sample has to show."""
+    """The parts that every sample must contain."""
     return {run.channel, ("fault", run.fault), (run.kill, run.database), (None, run.stall)}
 
 
 def _news(run: Run) -> set[object]:
-    """What a story shows: each thing, and each thing with a kind of channel."""
+    """The parts of a case: each alone, and each with its kind of channel."""
     kind = "blind" if run.channel in BLIND else "knowing" if run.channel in KNOWING else "asked"
     where = (run.kill, run.stall)
     things = {run.channel, ("fault", run.fault), where, run.database}
@@ -169,12 +169,12 @@ def _news(run: Run) -> set[object]:
 
 
 def expected(run: Run) -> dict[str, int]:
-    """How the deliveries stand in the end, where one thing went wrong."""
+    """The final states of the deliveries after a single fault."""
     if run.kill:
         return _after_kill(run)
     if run.stall:
-        # A mail before its final dot is sent by the next worker. Of one behind it, as of any other
-        # message, the late answer is believed.
+        # The next worker sends a mail that was cut before its final dot. For a mail after the dot,
+        # as for any other message, the late answer is recorded.
         return {"sent": RECIPIENTS}
     all_sent, other = {"sent": RECIPIENTS}, RECIPIENTS - 1
     match run.fault:
@@ -183,7 +183,7 @@ def expected(run: Run) -> dict[str, int]:
         case "two_matches" | "another_recipient":
             return {"sent": other, "held": 1}
         case "window_expired" if run.channel == "resend":
-            # It cannot be asked without a name, and a repeat would be a second mail.
+            # There is no lookup without an id, and a repeat would be a second mail.
             return {"sent": other, "held": 1}
         case (
             "accept_then_drop"
@@ -192,7 +192,8 @@ def expected(run: Run) -> dict[str, int]:
             | "answer_hangs"
             | "drop_before_accept"
         ):
-            # Also what was lost before it was taken: after the final dot nobody can say.
+            # Also mails that were lost before they were taken: after the final dot the outcome is
+            # unknown.
             return (
                 {"sent": other, _UNKNOWN[run.channel]: 1} if _UNKNOWN.get(run.channel) else all_sent
             )
@@ -209,10 +210,10 @@ def _after_kill(run: Run) -> dict[str, int]:
         case Point.AFTER_INTENT | Point.AFTER_MARK:
             return {"sent": RECIPIENTS}
         case Point.AFTER_LOOKUP if word:
-            # Nobody is ever asked; the answer that was lost before is all that is unknown.
+            # There is no lookup; only the lost answer is unknown.
             return {"sent": RECIPIENTS - 1, word: 1}
         case _ if word:
-            # Only what passed the final dot without an answer on record is unknown.
+            # Only a mail that passed the final dot without a recorded answer is unknown.
             unknown = committed_at(run.kill)
             return {name: n for name, n in (("sent", RECIPIENTS - unknown), (word, unknown)) if n}
         case _:
@@ -228,7 +229,7 @@ def committed_at(point: Point | None) -> int:
 
 
 def may_be(run: Run) -> set[str]:
-    """In which states deliveries may be in the end, where several things went wrong."""
+    """The possible final states of deliveries after several faults."""
     found = {"sent"}
     if run.channel in _UNKNOWN:
         found.add(_UNKNOWN[run.channel])
@@ -240,6 +241,6 @@ def may_be(run: Run) -> set[str]:
     ):
         found.add("held")
     if run.fault == WIRE and run.channel in ASKED:
-        # Whoever asks, because the answer died with a worker, finds both.
+        # The answer was lost with a worker, so a lookup finds both.
         found.add("held")
     return found

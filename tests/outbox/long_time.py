@@ -1,4 +1,4 @@
-"""Hours and days of an application in a few steps: its clock jumps to whatever is due next."""
+"""Hours and days of an application in a few steps: its clock jumps to the next due time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from holdfast import FakeClock, Holdfast
 from holdfast.clock import read_instant
 from tests.story import look
 
-# Nothing is left alone for longer than a dispatcher would leave it.
+# A dispatcher runs at least this often.
 LONGEST_STEP = timedelta(hours=2)
 
 
 def live_through(
     hf: Holdfast, clock: FakeClock, hours: float, *, during: Callable[[], object] | None = None
 ) -> None:
-    """Let a worker and the reconciler run for so many hours, at every moment something is due."""
+    """Let a worker and the reconciler run for this many hours, whenever work is due."""
     end = clock.now() + timedelta(hours=hours)
     worker = hf.worker()
     while clock.now() < end:
@@ -37,7 +37,7 @@ def _next_due(hf: Holdfast, clock: FakeClock) -> timedelta:
     )
     due: datetime | None = None if rows[0]["due_at"] is None else read_instant(rows[0]["due_at"])
     left = LONGEST_STEP if due is None else due - clock.now()
-    # What is due and not taken is left to its lease or its grace.
+    # Due work that was not taken waits for its lease or its grace period.
     return (
         max(left + timedelta(milliseconds=1), timedelta(seconds=61))
         if left > timedelta(0)

@@ -1,4 +1,4 @@
-"""A worker of its own process that sends one mail by the real clock, to be killed meanwhile."""
+"""A separate worker process that sends one mail with the real clock, and is killed meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deliveries written by hand, past the outbox, for what only looks at them."""
+"""Hand-written deliveries, inserted without the outbox, for tests that only read them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plant_delivery(
     tries: tuple[tuple[str, str | None], ...] = (),
     is_required: bool = True,
 ) -> str:
-    """A delivery in *state* with *tries*, each a reason and an outcome, as the outbox has it."""
+    """A delivery in *state* with *tries*, each a reason and an outcome, as the outbox stores it."""
     number = next(_numbers)
     delivery_id = IdSource(hf.clock).new()
     by_hand(
@@ -64,7 +64,7 @@ def plant_delivery(
 
 
 def tell(hf: Holdfast, delivery_id: str, name: str, *, org_id: str = ORG) -> None:
-    """The event of what happened to a delivery."""
+    """The event of a change of a delivery."""
     actor = Actor.read("user:op")
     hf.store.write(
         lambda tx: audit.record_action(
@@ -89,7 +89,7 @@ def plant_try(
     provider_id: str | None = None,
     body_hash: str = "h1",
 ) -> None:
-    """A try of a delivery; an accepted one has an id at its channel."""
+    """An attempt of a delivery; an accepted one has an id of its channel."""
     if outcome == "accepted" and provider_id is None:
         provider_id = "m-1"
     by_hand(
@@ -121,7 +121,7 @@ def plant_evidence(
     provider_id: str | None = None,
     org_id: str = ORG,
 ) -> None:
-    """Something that was said of a delivery."""
+    """An event about a delivery."""
     by_hand(
         hf.store,
         "INSERT INTO holdfast.delivery_evidence (org_id, delivery_id, source, verdict, provider_id,"
@@ -137,7 +137,7 @@ def plant_evidence(
 
 
 def change(hf: Holdfast, delivery_id: str, changes: str, **params: Any) -> None:
-    """Change a delivery as the outbox may."""
+    """Change a delivery within the constraints."""
     by_hand(
         hf.store,
         f"UPDATE holdfast.delivery SET {changes}, updated_at = {{now}} WHERE id = :id RETURNING id",
@@ -147,7 +147,7 @@ def change(hf: Holdfast, delivery_id: str, changes: str, **params: Any) -> None:
 
 
 def spoil(hf: Holdfast, delivery_id: str, changes: str, **params: Any) -> None:
-    """Change a delivery past every rule."""
+    """Change a delivery without constraints."""
     if "{now}" in changes or "{later" in changes:
         params["now"] = write_instant(hf.clock.now())
     plant(hf, f"UPDATE holdfast.delivery SET {changes} WHERE id = :id", id=delivery_id, **params)

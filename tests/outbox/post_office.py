@@ -1,7 +1,7 @@
-"""Two workers, one database, and carriers that misbehave; and what is counted in the end.
+"""Two workers, one database, channels that misbehave, and the counts at the end.
 
-Everything goes by one fake clock: the workers', the database's and the carriers'. The carriers'
-ledgers say what was really taken, whatever was answered.
+Workers, database and channels use one fake clock. The ledgers of the providers show which messages
+were really accepted, whatever was answered.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.outbox.carriers import (
 )
 from tests.story import ORG, look
 
-# Longer than a delivery's lease and a job's, and than any pause before a second try.
+# Longer than the lease of a delivery and of a job, and than any delay before a second attempt.
 LEASE_OVER = timedelta(seconds=301)
 WIRE = "duplicate_on_the_wire"
 LOST = "lost_after_accept"
@@ -54,14 +54,14 @@ MARKED = "marked_unsent"
 
 
 def make_app(url: str, place: Place, clock: FakeClock, *, seed: int = 0) -> Holdfast:
-    """One worker's application: the same in every process, but for the ids that it makes."""
+    """One worker's application: the same in every process, except for the ids that it makes."""
     set_key()
     settings = Settings(db=url, channels=channels_at(place))
     return Holdfast(settings=settings, clock=clock, rng=random.Random(seed))
 
 
 def work(hf: Holdfast) -> None:
-    """What a worker does when it comes by: a rescue, its jobs, and then the reconciler's pass."""
+    """One pass of a worker: a rescue, its jobs, and then the reconciler's pass."""
     rescue_jobs(hf.store, limit=10)
     hf.worker().run_once()
     hf.outbox.reconcile()
@@ -69,19 +69,19 @@ def work(hf: Holdfast) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What is counted when everything has come to rest."""
+    """The counts at the end, when no work is left."""
 
-    # Deliveries that their carrier took more than once, and of these those that somebody else made
-    # two of: the wire, a receiver that forgot what it promises to know, or its owner's policy.
+    # Deliveries that their provider accepted more than once, and the part of them that the outbox
+    # did not cause: by the network, by a receiver that forgot a token, or by the owner's policy.
     twice: int
     not_ours: int
-    # Tries that no recorded reason justifies, and messages that no recorded try explains.
+    # Attempts without a recorded reason, and messages without a recorded attempt.
     unreasoned: int
     unrecorded: int
-    # What is neither sent, failed, dropped nor held.
+    # Deliveries that are neither sent, failed, dropped nor held.
     lost: int
-    # What counts as sent, and its carrier does not have it; and of these those of which it said
-    # that it has, or of which it cannot be asked and somebody was told.
+    # Deliveries that are marked as sent, but their provider does not have them; and the part of
+    # them that the provider confirmed, or that has no lookup and raised an alert.
     unsent: int
     believed: int
     leaked: int
@@ -106,7 +106,7 @@ class Tally:
 
 @dataclass
 class PostOffice:
-    """The scene: what a story needs to begin, go on and be judged."""
+    """The scene of a test: its workers, its channels, its steps and its counts."""
 
     url: str
     clock: FakeClock
@@ -114,14 +114,14 @@ class PostOffice:
     channel: str
     folder: Path
     seed: int = 0
-    # How long an answer is waited for.
+    # The timeout of an answer.
     read_seconds: float = PATIENCE
     workers: list[Holdfast] = field(default_factory=list)
     told: list[Event] = field(default_factory=list)
     said: io.StringIO = field(default_factory=io.StringIO)
     faults: list[Rule | LocalFault] = field(default_factory=list)
     opened: int = 0
-    # Where workers were killed, as they wrote it down themselves.
+    # The points at which workers were killed, recorded by themselves.
     killed: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -152,10 +152,10 @@ class PostOffice:
     def hf(self) -> Holdfast:
         return self.workers[0]
 
-    # -- beginning
+    # -- set-up
 
     def fault(self, name: str, **options: Any) -> None:
-        """Let this go wrong."""
+        """Inject this fault."""
         if self.channel not in LOCAL:
             self.faults.append(self.sim.faults.add(name, **options))
             return
@@ -168,7 +168,7 @@ class PostOffice:
         self.hf.outbox.post(intents(self.channel, self.place, count), org_id=ORG)
 
     def mark_one(self) -> None:
-        """Mark a delivery that was never sent, past every rule."""
+        """Mark a delivery that was never sent, without constraints."""
         plant(
             self.hf,
             "UPDATE holdfast.delivery SET state = 'sent', notification_id = 'made-up',"
@@ -177,19 +177,19 @@ class PostOffice:
             now=write_instant(self.clock.now()),
         )
 
-    # -- two at once
+    # -- two workers
 
     def race(self) -> None:
-        """Both workers reach for the same deliveries at the same moment; each goes to one.
+        """Both workers try to take the same deliveries at the same time; each goes to one.
 
-        By turns both name them, or one has the job and the other is the reconciler.
+        In turns both name them, or one has the job and the other is the reconciler.
         """
         before = self._due()
         ids = [str(row["id"]) for row in before]
         if self.seed % 2:
             self._together([partial(hf.outbox.deliver, ids, org_id=ORG) for hf in self.workers])
         else:
-            # The reconciler leaves alone what is as young as this.
+            # The reconciler does not take deliveries that are younger than this.
             self.clock.advance(seconds=61)
             before = self._due()
             first, second = self.workers
@@ -201,7 +201,7 @@ class PostOffice:
             assert taken == 1, f"a delivery was taken {taken} times by two who raced for it"
 
     def stall(self, point: Point) -> None:
-        """One worker stalls at *point* past its lease, the other does its work, it comes back."""
+        """One worker stalls at *point* past its lease, the other works, and the first continues."""
         ids = [str(row["id"]) for row in self._due()]
         slow, quick = self.workers
         stalled, freed = threading.Event(), threading.Event()
@@ -227,24 +227,24 @@ class PostOffice:
         assert lost == [len(ids)], f"{lost} of {len(ids)} were lost by whoever stalled"
 
     def turn(self) -> None:
-        """Both workers come by at the same moment."""
+        """Both workers run a pass at the same time."""
         self._together([partial(work, hf) for hf in self.workers])
 
     def go_on(self, *, days: float = 4.0) -> None:
-        """Turn after turn until everything has come to rest; at most so many days."""
+        """Repeat the passes until no work is left, for at most this many days."""
         end = self.clock.now() + timedelta(days=days)
         turns = 0
         while self.clock.now() < end:
             self.turn()
             if self.rests:
                 return
-            # Twice within the settle delay; then leases end; then backoff and patience are left.
+            # Twice within the settle delay; then after the leases; then after backoff and patience.
             self.clock.advance(minutes=0.5 if turns < 2 else 6 if turns < 12 else 180)
             turns += 1
 
     @property
     def rests(self) -> bool:
-        """Whether nothing will happen any more by itself."""
+        """Whether no further change will happen without an operator."""
         (row,) = look(
             self.hf.store,
             "SELECT (SELECT count(*) FROM holdfast.delivery WHERE state = 'pending'"
@@ -273,12 +273,12 @@ class PostOffice:
             raise failures[0]
         assert not any(thread.is_alive() for thread in threads), "a worker did not come back"
 
-    # -- dying
+    # -- kills
 
     def die(self, point: Point, doing: str) -> bool:
-        """Let a worker of its own process do something and be killed when it comes to *point*.
+        """Start a separate worker process and kill it when it reaches *point*.
 
-        Says whether it came there.
+        Returns whether it reached it.
         """
         self.opened += 1
         note = self.folder / f"died-{self.opened}"
@@ -305,10 +305,10 @@ class PostOffice:
         self.killed.append(note.read_text())
         return True
 
-    # -- what there is to see
+    # -- inspection
 
     def taken(self) -> tuple[Counter[str], Counter[str]]:
-        """How often the carrier took each token, and how often it was handed to it."""
+        """How often the provider accepted each token, and how often it received it."""
         if self.channel == "mailbox":
             found = Counter(path.stem for path in self.place.mails.glob("*.eml"))
             return found, found
@@ -320,13 +320,13 @@ class PostOffice:
         handed = Counter[str]()
         for one in accepted:
             handed[one.token] += 1 + len(one.repeats)
-        # The gateway is one that does not know a token again: each time counts. The receiver that
-        # plays it would, and hide a second message.
+        # The gateway does not deduplicate tokens: each time counts. The receiver that stands in for
+        # it would, and hide a second message.
         taken = handed if self.channel == "gateway" else Counter(one.token for one in accepted)
         return taken, handed
 
     def tally(self) -> Tally:
-        """Count it all."""
+        """Count all results."""
         rows, (taken, handed) = self._rows(), self.taken()
         tries = self._tries()
         wire = sum(one.fired for one in self.faults if one.name == WIRE)
@@ -394,7 +394,7 @@ class PostOffice:
         return found
 
     def _due(self) -> list[Row]:
-        """What a worker may take at this moment."""
+        """The deliveries that a worker may take now."""
         return look(
             self.hf.store,
             "SELECT id, fence FROM holdfast.delivery WHERE state = 'pending'"

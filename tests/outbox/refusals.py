@@ -1,4 +1,4 @@
-"""How the other side refuses us: in which words, at which channel, and for whom it counts."""
+"""Refusals of each channel: the answer, and whether it concerns the message or the account."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.provider.plain_server import say
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One answer of a channel that refuses us; *is_final* is about the message's own address."""
+    """One answer of a channel that refuses; *is_final* means the message's own address."""
 
     kind: str
     word: str
@@ -60,8 +60,8 @@ REFUSALS = [
     _slack("not_in_channel"),
 ]
 
-# Of each channel one refusal by its status and one by its own words, and one that is final. The
-# decision about each answer is tested at the channels; make outbox-faults plays all of them.
+# For each channel one refusal by its status, one by its error text, and one that is final. The
+# channel tests cover the decision about each answer; make outbox-faults plays all of them.
 SOME_REFUSALS = [
     one
     for one in REFUSALS

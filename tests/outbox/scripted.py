@@ -37,7 +37,7 @@ from holdfast.outbox.intend import Intended, OutgoingMessage
 from holdfast.store import Row
 from tests.story import ORG, look
 
-# By what an outcome is told: whether the message is taken, and what is answered.
+# The outcomes: whether the message is accepted, and the answer.
 OUTCOMES: dict[str, tuple[bool, Sent]] = {
     "lost_answer": (True, Unsure("timeout")),
     "lost_message": (False, Unsure("timeout")),
@@ -63,7 +63,7 @@ class ScriptedChannel:
     name: str = "post"
     # Stands for the credential: another one is another channel.
     fingerprint: str = "key-1"
-    # What every send hears that nothing is scripted for.
+    # The answer to every send without a script.
     otherwise: str = "accepted"
     taken: list[tuple[datetime, Message]] = field(default_factory=list)
     sends: list[Message] = field(default_factory=list)
@@ -79,7 +79,7 @@ class ScriptedChannel:
 
     @property
     def accepted(self) -> Counter[str]:
-        """How often each token was taken."""
+        """How often each token was accepted."""
         return Counter(message.token for _, message in self.taken)
 
     def send(self, message: Message) -> Sent:

@@ -29,14 +29,14 @@ from tests.story import ORG, look
 
 
 def cancel(hf: Holdfast, one: Delivery) -> None:
-    """Cancel the job that is to send it."""
+    """Cancel the job of the delivery."""
     job_id = one.deliver_job_id or one.job_id
     assert job_id is not None
     assert hf.cancel(job_id, org_id=ORG, reason="the meeting is off") == "canceled"
 
 
 def come(hf: Holdfast, clock: FakeClock, times: int = 3) -> None:
-    """Everybody comes who could send something, several times."""
+    """Run every process that could send a message, several times."""
     for _ in range(times):
         clock.advance(minutes=10)
         hf.worker().run_once()
@@ -155,7 +155,7 @@ def test_what_may_be_out_and_cannot_be_asked_about_waits_for_a_person(
 
 
 def intending(hf: Holdfast, *, is_dead: bool = False) -> Any:
-    """A job that intends and sends by itself, and is not through."""
+    """A job that intends and sends by itself, and has not ended."""
 
     @hf.job("order.ship", max_attempts=1)
     def ship(job: Context, payload: dict[str, Any]) -> None:
@@ -222,7 +222,7 @@ def test_a_cancel_is_heard_up_to_the_moment_of_the_try(hf: Holdfast, clock: Fake
     clock.advance(minutes=1)
 
     def reached(point: Point) -> None:
-        # While the one is asked about, somebody stops the other.
+        # During the lookup of one delivery, the job of the other is canceled.
         if point is Point.AFTER_LOOKUP:
             cancel(hf, state_of(hf, one))
 
@@ -244,7 +244,7 @@ def test_a_job_of_many_stops_between_two_pages(
     step = Context.raise_if_canceled
 
     def next_step(context: Context) -> None:
-        # As the heartbeat of the worker tells it.
+        # As the heartbeat of the worker reports it.
         if channel.sends:
             assert hf.cancel(job["id"], org_id=ORG) == "requested"
             context.token.set()

@@ -1,4 +1,4 @@
-"""Circuits: a channel that refuses us is left alone, and its messages wait without a charge."""
+"""Circuits: a refusing channel is paused, and its messages wait without counting attempts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refusing(hf: Holdfast, word: str = "unauthorized") -> ScriptedChannel:
 
 
 def mend(channel: ScriptedChannel, *, credential: str | None = "key-2") -> None:
-    """Let the channel take messages again, by another credential or by itself."""
+    """Let the channel accept messages again, with another credential or by itself."""
     channel.otherwise = "accepted"
     if credential is not None:
         channel.fingerprint = credential
@@ -106,7 +106,7 @@ def test_after_a_change_or_a_pause_one_probe_lets_everything_continue(
 
     assert sent == 1
     assert states(hf) == {("sent", None)}
-    # Everything behind the first was sent after that one was taken.
+    # All others were sent after the first one was accepted.
     assert seen[0] == 0
     assert all(number > 0 for number in seen[1:])
     assert set(channel.accepted.values()) == {1}
@@ -156,7 +156,7 @@ def test_an_outage_of_two_hours_costs_no_message(hf: Holdfast, clock: FakeClock,
     channel.otherwise = "accepted"
     live_through(hf, clock, 1)
 
-    # One message at a time finds out whether the channel is back.
+    # One message at a time tests whether the channel is available again.
     assert tried <= 12
     assert {state_of(hf, one).state for one in made} == {Stands.SENT}
     assert set(channel.accepted.values()) == {1}

@@ -17,7 +17,7 @@ from tests.story import ORG, look, make_holdfast
 
 
 class Died(BaseException):
-    """The process is gone: nothing after this runs, and nothing is cleaned up."""
+    """Simulates a killed process: nothing after this runs, and nothing is cleaned up."""
 
 
 WEBHOOK = Capabilities(receiver_dedupes=True)
@@ -34,8 +34,8 @@ FAULTS = ("accepted", "lost_answer", "lost_message", "rejected")
 def deaths() -> Iterator[tuple[str, Point, str, str]]:
     """Every point with every channel, on SQLite or PostgreSQL.
 
-    A channel that can be asked and one that cannot have every fault at every point, the others one
-    fault at each.
+    A channel with a lookup and one without have every fault at every point, the others one fault at
+    each.
     """
     for (at, point), (place, kind) in itertools.product(enumerate(Point), enumerate(CHANNELS)):
         fault = FAULTS[(at + place) % len(FAULTS)]
@@ -57,7 +57,7 @@ def die_at(hf: Holdfast, point: Point, nth: int = 1) -> None:
 
 
 def work(hf: Holdfast) -> None:
-    """Intend, and come back twice."""
+    """Intend, and process the delivery twice."""
     hf.outbox.intend([letter(), letter("bob")], org_id=ORG)
     for _ in range(2):
         assert isinstance(hf.clock, FakeClock)
@@ -66,7 +66,7 @@ def work(hf: Holdfast) -> None:
 
 
 def live_on(url: str, clock: FakeClock, channel: ScriptedChannel) -> Holdfast:
-    """Another process comes, again and again, until nothing is left to do."""
+    """Run another process, again and again, until no work is left."""
     hf = make_holdfast(url, clock)
     hf.outbox.use(channel)
     hf.outbox.intend([letter(), letter("bob")], org_id=ORG)
@@ -75,7 +75,7 @@ def live_on(url: str, clock: FakeClock, channel: ScriptedChannel) -> Holdfast:
         hf.outbox.reconcile()
         if not look(hf.store, "SELECT id FROM holdfast.delivery WHERE state = 'pending'"):
             break
-    # Once more: a worker that has nothing to do must do nothing.
+    # Once more: a worker without work must change nothing.
     clock.advance(minutes=6)
     hf.outbox.reconcile()
     return hf
@@ -108,14 +108,14 @@ def test_a_crash_at_any_point_sends_no_message_twice(
         if row["state"] == State.SENT:
             assert channel.accepted[row["token"]] == 1
         else:
-            # A person has to decide only where the channel cannot be asked.
+            # An operator has to decide only if the channel has no lookup.
             assert kind == "mute"
     _check_reasons(hf)
     hf.close()
 
 
 def _check_reasons(hf: Holdfast) -> None:
-    """Every send after the first has a reason, and one body."""
+    """Every send after the first has a reason, and the same body."""
     for made in hf.outbox.intend([letter(), letter("bob")], org_id=ORG):
         tries = attempts_of(hf, made)
         assert [row["number"] for row in tries] == list(range(1, len(tries) + 1))

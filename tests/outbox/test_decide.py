@@ -60,7 +60,7 @@ def at(seconds: float) -> datetime:
 
 
 def tried(*outcomes: str | None, provider_id: str | None = None) -> list[Attempt]:
-    """Tries a minute apart, the first at T0."""
+    """Attempts a minute apart, the first at T0."""
     return [
         Attempt(number, Reason.FIRST, at(60 * (number - 1)), outcome, "code", provider_id, "h")
         for number, outcome in enumerate(outcomes, start=1)
@@ -261,7 +261,7 @@ def test_an_id_without_a_time_means_that_it_may_have_gone_out() -> None:
 def test_the_unknowable_is_the_channel_owners_choice(policy: OnUnknown, wanted: Decision) -> None:
     own = Policy(on_unknown=policy)
     assert ruling(tried("unsure"), PLAIN, policy=own) == wanted
-    # By recipient and time "nothing there" proves nothing.
+    # A lookup by recipient and time that finds nothing proves nothing.
     assert ruling(tried("unsure"), FUZZY, said("not_found", 1), policy=own) == wanted
 
 
@@ -309,7 +309,7 @@ def test_a_mark_that_the_channel_disproved_is_not_restored() -> None:
 
 
 def test_a_look_that_missed_it_does_not_overrule_the_channels_own_yes() -> None:
-    # The question was put before the answer to the send was heard, or asks a list that lags.
+    # The lookup was made before the answer to the send arrived, or reads a list that lags.
     late = said("taken", 1, source="late_answer", provider_id="m-1")
     gone = said("not_found", 1)
     for evidence in ((late, gone), (gone, late)):

@@ -1,4 +1,4 @@
-"""A page of deliveries: what one of them goes through is not the others' trouble."""
+"""A group of deliveries: a fault of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def deliver_all(hf: Holdfast, *made: Intended) -> list[State]:
 
 
 def answering(channel: ScriptedChannel, method: str, answer: Any) -> Any:
-    """The channel says *answer* about ann, and is itself about everybody else."""
+    """The channel answers *answer* for ann, and normally for all others."""
     usual: Callable[[Any], Any] = getattr(channel, method)
 
     def odd(about: Message | LookupKey) -> Any:
@@ -63,7 +63,7 @@ def answering(channel: ScriptedChannel, method: str, answer: Any) -> Any:
     return mock.patch.object(channel, method, odd)
 
 
-# -- one that is broken
+# -- a broken delivery
 
 
 def test_an_unreadable_content_fails_alone(hf: Holdfast) -> None:
@@ -77,7 +77,7 @@ def test_an_unreadable_content_fails_alone(hf: Holdfast) -> None:
 
 
 def test_content_that_was_changed_after_the_intent_is_not_sent(hf: Holdfast) -> None:
-    """It can be read, and it is not what was frozen."""
+    """It can be read, but differs from the frozen message."""
     channel = outbox_with(hf, DUMB)
     ann, bob = intend_two(hf)
     edited = write_content(Content("A review", "Send me money.", None, {}))
@@ -99,7 +99,7 @@ ANSWERS: list[tuple[Any, State]] = [
     (Accepted(None), State.SENT),  # type: ignore[arg-type]
     (Accepted("m\0"), State.SENT),
     (Accepted("m" * 100_000), State.SENT),
-    # The last one, because its address is left alone afterwards.
+    # The last one, because its address is not used afterwards.
     (Throttled("busy", float("inf")), State.PENDING),
 ]
 
@@ -111,7 +111,7 @@ def test_an_unstorable_answer_affects_no_other_delivery(hf: Holdfast) -> None:
         with answering(channel, "send", answer):
             assert deliver_all(hf, ann, bob) == [stands, State.SENT], version
         if stands is State.SENT:
-            # It is taken, under no better name than our own.
+            # It is accepted, with no other id than our own.
             assert state_of(hf, ann).notification_id == state_of(hf, ann).token
 
 
@@ -165,7 +165,7 @@ def test_a_channel_that_quotes_its_message_is_not_quoted(
         assert canary not in told
 
 
-# -- one that is erased meanwhile
+# -- a delivery that is erased meanwhile
 
 
 def test_an_erasure_during_a_send_keeps_the_marks_of_others(
@@ -183,7 +183,7 @@ def test_an_erasure_during_a_send_keeps_the_marks_of_others(
         other.outbox.erase("ann", org_id=ORG)
 
     channel.during_send = during
-    # Bob waits behind her call for longer than anybody may be certain that he is still ours.
+    # Bob's delivery waits for her call longer than its lease is certain to last.
     assert deliver_all(hf, ann, bob)[-1] in (State.SENT, State.PENDING)
     assert look(hf.store, "SELECT recipient FROM holdfast.delivery") == [{"recipient": "bob"}]
     assert attempts_of(hf, bob)[0]["outcome"] is not None
@@ -202,7 +202,7 @@ def test_who_is_erased_before_the_question_is_not_asked_about(
     policy = hf.outbox.policy
 
     def stall(name: str) -> Policy:
-        # It has taken and read the deliveries, and is about to decide.
+        # It has leased and read the deliveries, and is about to decide.
         if len(look(other.store, "SELECT 1 AS one FROM holdfast.delivery")) == 2:
             clock.advance(seconds=301)
             other.outbox.erase("ann", org_id=ORG)
@@ -214,11 +214,11 @@ def test_who_is_erased_before_the_question_is_not_asked_about(
     other.close()
 
 
-# -- what changes between the decision and the call
+# -- changes between the decision and the call
 
 
 def before_the_try(hf: Holdfast, happens: Callable[[], object]) -> Any:
-    """Let something happen after the decision, before the tries are written."""
+    """Call a function after the decision, before the attempts are written."""
     write, count = hf.store.write, 0
 
     def writing(work: Callable[[Tx], Any]) -> Any:

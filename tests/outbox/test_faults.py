@@ -1,8 +1,8 @@
 """With every channel fault, kill and stall, no message is lost or duplicated.
 
-Every fault of the carriers, a kill at every point of the outbox, two workers that reach for the
-same deliveries, both databases. ``make outbox-faults SEEDS=1000`` plays the whole grid and prints
-what is counted here; a plain test run plays a part of it.
+The cases are every fault of the channels, a kill at every point of the outbox, and two workers that
+take the same deliveries, on both databases. ``make outbox-faults SEEDS=1000`` runs all of them and
+prints the counts; a plain test run covers a part.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def run_url(request: pytest.FixtureRequest, run: Run) -> str:
 
 
 def arm(office: PostOffice, run: Run) -> None:
-    """What is to go wrong, and with whose message."""
+    """The fault, and the recipient of the affected message."""
     nth = 1 if run.kill or run.stall or run.channel in LOCAL else 1 + run.seed % RECIPIENTS
     where = {} if run.channel in LOCAL else {"nth": nth}
     is_lookup = run.kill is Point.AFTER_LOOKUP and run.channel in MUTE
     if run.fault in (*ASKING, EXPIRED) or is_lookup:
-        # A question is asked, and a message repeated, because an answer was lost.
+        # A lookup and a repeated send happen because an answer was lost.
         office.fault("accept_then_drop", **where)
     match run.fault:
         case "none" | "marked_unsent":
@@ -99,19 +99,20 @@ def arm(office: PostOffice, run: Run) -> None:
         case "lookup_down":
             office.fault(run.fault)
         case "two_matches" | "another_recipient":
-            # Whatever is asked: who has it twice has it twice the next time too.
+            # In every lookup: a provider that has a message twice returns it twice the next time
+            # too.
             office.fault(run.fault, times=None)
         case "window_expired" if run.channel == "webhook":
             office.fault(run.fault, times=None)
         case "window_expired":
-            # Resend's own memory: nothing is played, a day goes by.
+            # Resend's own deduplication window: no fault is injected, a day passes.
             pass
         case _:
             office.fault(run.fault, **where)
 
 
 def play(office: PostOffice, run: Run) -> None:
-    """Let it go wrong, and go on until everything rests."""
+    """Inject the fault, and continue until no work is left."""
     arm(office, run)
     if run.kill is Point.AFTER_INTENT:
         assert office.die(run.kill, "post")
@@ -119,7 +120,7 @@ def play(office: PostOffice, run: Run) -> None:
         office.post(RECIPIENTS)
     if run.fault == MARKED or (run.kill is Point.AFTER_LOOKUP and run.channel == "resend"):
         office.mark_one()
-        # So old that its carrier would know of it.
+        # So old that its provider would list it.
         office.clock.advance(LEASE_OVER)
     if run.kill:
         kill(office, run)
@@ -138,7 +139,7 @@ def play(office: PostOffice, run: Run) -> None:
 
 
 def kill(office: PostOffice, run: Run) -> None:
-    """A worker is killed at the point; the test proves it, or that the point is not reached."""
+    """Kill a worker at the point; check that it was killed, or that the point is not reached."""
     assert run.kill is not None
     if run.kill is Point.AFTER_INTENT:
         pass
@@ -148,10 +149,11 @@ def kill(office: PostOffice, run: Run) -> None:
         assert not office.die(run.kill, "work")
         return
     elif run.channel == "resend":
-        # It is asked by the name that it gave, and that is known of what is marked.
+        # The lookup uses the provider's id, which is known for marked deliveries.
         assert office.die(run.kill, "work")
     else:
-        # A worker that died around a send leaves the question to the next, which dies after asking.
+        # A worker that is killed around a send leaves the lookup to the next, which is killed after
+        # it.
         assert office.die(Point.AFTER_SEND, "work")
         office.clock.advance(LEASE_OVER)
         assert office.die(run.kill, "work")
@@ -159,7 +161,7 @@ def kill(office: PostOffice, run: Run) -> None:
 
 
 def note(run: Run, office: PostOffice, tally: Tally) -> None:
-    """A row for the table."""
+    """Return a row of the table."""
     if TABLE:
         row = {
             "channel": run.channel,
@@ -176,7 +178,7 @@ def note(run: Run, office: PostOffice, tally: Tally) -> None:
 
 
 def judge(run: Run, tally: Tally) -> None:
-    """What holds whatever happened."""
+    """Check the invariants of every case."""
     assert tally.twice == tally.not_ours
     if run.channel in (*ASKED, *LOCAL) and run.fault != WIRE:
         assert tally.twice == 0
@@ -189,19 +191,19 @@ def judge(run: Run, tally: Tally) -> None:
 
 
 def findings(run: Run) -> set[str]:
-    """What verify has to say of a story that ended as it should."""
+    """The findings of verify about a case with the expected end."""
     if run.fault == MARKED and run.channel in MUTE:
-        # A mark that cannot be proven stays a finding, until a person decides.
+        # A mark that cannot be proven remains a finding, until an operator decides.
         return {"I16", "I49"}
     if run.fault == LOST and run.stall:
-        # The carrier gave a name to one worker, told the other that it has nothing, and took it
-        # again under another name. By what it said it has two.
+        # The provider gave an id to one worker, told the other that it has nothing, and accepted
+        # the message again under another id. By its own answers it has two.
         return {"I18"}
     return set()
 
 
 ASK = ("looked_up_not_found",)
-# For what else a channel may be handed a message again.
+# The other reasons for which a channel may get a message again.
 MAY_REPEAT = {
     "resend": (*ASK, "idempotent_window"),
     "webhook": ("receiver_dedupes",),
@@ -212,27 +214,27 @@ MAY_REPEAT = {
 
 
 def judge_alone(run: Run, tally: Tally) -> None:
-    """What is exact where one thing went wrong."""
+    """Check the exact outcome of a single fault."""
     assert dict(tally.states) == expected(run), tally
     if run.fault == MARKED:
         assert tally.alerts["marked_unsent"] == 1
         assert tally.believed == int(run.channel in MUTE)
         assert set(tally.wrong) == findings(run)
     if run.fault == LOST:
-        # Its carrier said that it has it, and gave it a name: that is evidence, and the case of a
-        # mark "before provider confirmation" is another. It is not asked about behind that, and
-        # nothing is sent a second time.
+        # The provider confirmed the message and gave it an id: that is evidence, and not the case
+        # of a mark "before provider confirmation". There is no lookup after that, and no second
+        # send.
         assert (tally.believed, tally.reasons) == (1, {"first": RECIPIENTS})
     if run.fault in ("lookup_down", "two_matches", "another_recipient"):
         assert tally.verdicts["unreachable" if run.fault == "lookup_down" else "several"] >= 1
     if run.fault == EXPIRED:
-        # A receiver that forgets what it promised to know gets it twice; one that promised a day
-        # does not.
+        # A receiver that forgets tokens too early gets it twice; one that keeps them for a day does
+        # not.
         assert tally.twice == int(run.channel == "webhook")
     if run.fault == WIRE:
         assert tally.twice == int(run.channel not in KNOWING)
     if run.channel == "smtp_resend":
-        # A worker that takes over from one that stalls knows of none of its answers.
+        # A worker that takes over from a stalled one has none of its answers.
         of_smtp = expected(Run(0, "smtp", run.fault, run.kill))
         is_unknown = committed_at(run.stall) if run.stall else of_smtp.get("held", 0)
         assert tally.reasons["policy_resend"] == is_unknown

@@ -16,7 +16,7 @@ from tests.story import ORG, OTHER_ORG, look
 LEASE = {"lease_ms": 60_000}
 MARK = {"word": "sent", "why": None, "given_id": "id-1", "is_found": 0, "delay_ms": None}
 
-# By statement: in which state it writes, the name of its rows, what they hold, and the rest.
+# By statement: the state in which it writes, the name and contents of its rows, and the rest.
 WRITES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "hold_deliveries": ("pending", "held", {}, LEASE),
     "begin_attempts": ("pending", "tries", {"nth": 2}, LEASE),

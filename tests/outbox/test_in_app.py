@@ -1,4 +1,4 @@
-"""In-app notifications: a message is in a feed once, and only its own reader finds it there."""
+"""In-app notifications: a message is in a feed once, and only its own reader can read it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def intend(
     channel: str = "in_app",
     token: str | None = None,
 ) -> Message:
-    """A delivery that waits to be put into a feed, as the outbox hands it to the channel."""
+    """A delivery that waits for a feed, as the outbox passes it to the channel."""
     token = token or Identity(org_id, subject, recipient, 1).token("key")
     by_hand(
         hf.store,
@@ -252,7 +252,7 @@ def test_a_page_that_cannot_be_is_refused(feed: Feed) -> None:
         feed.list(nobody, org_id=ORG)
 
 
-# -- what the database holds
+# -- database constraints
 
 
 @pytest.mark.both_databases

@@ -1,4 +1,4 @@
-"""Intending: in the caller's transaction, once, and never half."""
+"""Intending: in the caller's transaction, once, and never partially."""
 
 from __future__ import annotations
 

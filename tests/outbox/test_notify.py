@@ -77,7 +77,7 @@ def work(hf: Holdfast) -> None:
 
 
 def plant(store: Store, table: str = "delivery") -> None:
-    """From now on the database takes no notification."""
+    """From now on the database rejects every notification."""
     by_hand(
         store,
         f"{{refuse planted BEFORE INSERT ON holdfast.{table} WHEN TRUE"
@@ -85,7 +85,7 @@ def plant(store: Store, table: str = "delivery") -> None:
     )
 
 
-# -- told
+# -- sent
 
 
 @pytest.mark.req("Q-01", "Q-17")
@@ -219,7 +219,7 @@ def test_the_bucket_of_a_later_notification_is_the_minute_of_its_time(
     assert later.created
 
 
-# -- what is wrong is said at once
+# -- immediate errors
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

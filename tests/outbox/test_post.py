@@ -57,7 +57,7 @@ def test_a_post_with_a_wrong_option_is_refused_and_nothing_is_ever_sent(
         with pytest.raises(InvalidJob) as refused:
             hf.outbox.post([letter()], org_id=ORG, **options)
         assert list(refused.value.fields) == [field]
-        # Also where the caller goes on, and commits.
+        # Also if the caller continues, and commits.
         with connect(url) as conn:
             with pytest.raises(InvalidJob):
                 hf.outbox.post([letter()], org_id=ORG, conn=conn, **options)

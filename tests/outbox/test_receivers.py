@@ -1,4 +1,4 @@
-"""Messages to receivers that answer badly, or refuse: from the outbox to a real socket."""
+"""Messages to receivers with bad answers or refusals: from the outbox to a real socket."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.outbox.scripted import attempts_of, deliver, intend_one, letter, stat
 from tests.provider.plain_server import PlainServer, plain_server, say
 from tests.story import ORG
 
-# The rest of them is played at the channel itself, and here by make outbox-faults.
+# The channel tests cover the others, and so does make outbox-faults.
 SOME = ("without_length", "wrong_chunks", "dripping", "bad_header")
 
 
@@ -76,7 +76,7 @@ def test_an_answered_webhook_is_posted_once(
         replace(cell, wanted=str(state), state=str(stands.state), most_posts=1).check()
 
 
-# -- refusals of us
+# -- refusals of the account
 
 
 @pytest.mark.req("R-07", "R-08", "R-28")
@@ -99,7 +99,7 @@ def test_a_refused_credential_is_not_tried_for_days_and_its_change_lets_everythi
             return
         cell = replace(cell, wanted="pending", most_posts=MOST)
         replace(cell, repaired=state_of_all(hf, made), wanted_repaired="sent").check()
-        # One probe, and then everything else.
+        # One probe, and then all others.
         assert len(server.requests) == posts + 3
 
 
@@ -137,7 +137,7 @@ def test_a_mail_server_that_refuses_the_login_holds_its_mails(
 
 # -- receivers that are busy or absent
 
-# The others are played by make outbox-faults.
+# make outbox-faults runs the others.
 KINDS = list(TAKEN) if TABLE else ["webhook"]
 
 
@@ -157,7 +157,7 @@ def test_a_busy_or_absent_receiver_hears_of_a_message_ten_times_at_most(
         live_through(hf, clock, OUTAGE_HOURS)
 
         cell = cell_of(hf, kind, fault, made, posts=len(server.requests))
-        # A receiver that broke down may have taken the message before.
+        # A receiver that failed may have accepted the message before.
         wanted = "held" if fault == "503" else "failed"
         replace(cell, wanted=wanted, most_posts=3 * MOST).check()
         assert {state_of(hf, one).reason for one in made} == {"attempts_spent"}
@@ -215,7 +215,7 @@ def state_of_all(hf: Holdfast, made: Sequence[Intended]) -> str:
 def cell_of(
     hf: Holdfast, channel: str, fault: str, made: Sequence[Intended], *, posts: int
 ) -> Cell:
-    """What came of these messages so far; what is wanted is the caller's."""
+    """The results of these messages so far; the caller specifies the expected state."""
     # An attempt that found the circuit open made no call.
     tries = [[row for row in attempts_of(hf, one) if row["code"] != OPEN] for one in made]
     most = max(map(len, tries))

@@ -31,7 +31,7 @@ from tests.story import ORG, by_hand, look, make_holdfast
 
 
 def mark_by_hand(hf: Holdfast, one: Intended) -> None:
-    """What a program that marks before it sends would leave."""
+    """The state that a program leaves if it marks before it sends."""
     by_hand(
         hf.store,
         "UPDATE holdfast.delivery SET state = 'sent', notified_at = {now}, ended_at = {now},"
@@ -62,7 +62,7 @@ def test_what_is_marked_and_unknown_to_the_channel_is_cleared_alerted_and_sent(
     heard = alerts(hf)
     one = intend_one(hf)
     mark_by_hand(hf, one)
-    # The channel may only not know it yet.
+    # The channel may not list it yet.
     hf.outbox.reconcile()
     assert state_of(hf, one).state is State.SENT
     clock.advance(seconds=31)
@@ -108,7 +108,7 @@ def test_what_is_marked_and_known_to_the_channel_stays(hf: Holdfast, clock: Fake
 def test_a_delivery_that_another_worker_sends_is_not_reconciled(
     hf: Holdfast, clock: FakeClock, url: str
 ) -> None:
-    """It was tried and has no outcome, but its lease is not over."""
+    """It was attempted and has no outcome, but its lease has not expired."""
     channel = outbox_with(hf)
     other = make_holdfast(url, clock)
     elsewhere = outbox_with(other)
@@ -141,7 +141,7 @@ def test_what_is_sent_while_a_reconciler_looks_is_not_taken_for_a_mark_without_p
     hf: Holdfast,
 ) -> None:
     outbox_with(hf, DUMB)
-    # Marked after the reconciler has looked which marks are proven, and before it takes the others.
+    # Marked after the reconciler has read which marks are proven, and before it takes the others.
     one = intend_one(hf)
     assert deliver(hf, one).state is State.SENT
 
@@ -215,7 +215,7 @@ def test_what_a_job_intended_is_come_for_when_the_job_is_through(
     clock.advance(minutes=10)
     hf.outbox.reconcile()
 
-    # What is dead may be replayed, and delivers then.
+    # A failed job may be replayed, and then delivers.
     assert channel.accepted.total() == (1 if is_through else 0)
 
 
@@ -274,7 +274,7 @@ def test_what_the_channel_took_and_gave_up_is_not_sent_because_it_was_taken(hf: 
     taken = plant_delivery(hf, "failed", tries=(("first", None),))
     for one in (gone, again, taken):
         plant_evidence(hf, one, "late_answer", "taken", provider_id="m-1")
-    # A person sent it again in spite of that, and it stands as that went.
+    # An operator sent it again in spite of that, and it has the outcome of that attempt.
     plant_evidence(hf, again, "operator", "resend")
     hf.outbox.reconcile()
     stands = {one.id: one.state for one in hf.outbox.find([gone, again, taken], org_id=ORG)}
@@ -316,7 +316,7 @@ def test_an_id_without_a_time_is_looked_up_first(
 
 
 def _plant(channel: ScriptedChannel, hf: Holdfast, one: Intended) -> None:
-    """Let the channel have the message already, as after an import."""
+    """Let the provider have the message already, as after an import."""
     from holdfast.channel.message import Message
 
     token = state_of(hf, one).token

@@ -1,4 +1,4 @@
-"""A dead letter that is replayed days later sends nothing again that a carrier has."""
+"""A dead letter that is replayed days later sends no message again that a provider has."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.story import ORG, look
     [
         *(("sqlite", channel, 2, ["sent", "sent"]) for channel in ("postmark", "gateway", *LOCAL)),
         ("postgres", "postmark", 2, ["sent", "sent"]),
-        # The receiver knows the token again.
+        # The receiver deduplicates by token.
         ("sqlite", "webhook", 2, ["sent", "sent"]),
-        # A window that has closed and a carrier that cannot be asked leave it to a person, and so
-        # does one that may have forgotten.
+        # If the window has closed and the provider has no lookup, or may have forgotten the token,
+        # an operator decides.
         ("sqlite", "resend", 2, ["held", "sent"]),
         ("sqlite", "smtp", 2, ["held", "sent"]),
         ("postgres", "smtp", 2, ["held", "sent"]),
@@ -51,7 +51,7 @@ def test_a_replay_days_later_sends_nothing_again_that_was_taken(
             if not is_mended:
                 raise Permanent
 
-        # The carrier takes both, and the answer to one of them is lost.
+        # The provider accepts both, and the answer to one of them is lost.
         office.fault("accept_then_drop")
         job = hf.enqueue("text.tell", {}, org_id=ORG)
         hf.worker().run_once()

@@ -1,4 +1,4 @@
-"""Sending: the try before the call, the mark after it, one message whatever the channel does."""
+"""Sending: the attempt before the call, the mark after it, and one message in every case."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def test_the_try_is_on_record_and_nothing_is_marked_while_the_channel_is_called(
 
     def during(message: Message) -> None:
         stands = other.outbox.find([one.id], org_id=ORG)[0]
-        # Nothing is asserted in here: what a channel raises is no answer, and nobody hears of it.
+        # No assertions in here: an exception of a channel is not an answer, and the test does not
+        # see it.
         marks = (stands.state, stands.notified_at, stands.notification_id, stands.attempts)
         seen.append((*marks, reasons(other, one)))
 
@@ -138,7 +139,7 @@ def test_the_pause_before_the_next_try_doubles_up_to_half_an_hour(
     channel.script(*["rejected"] * 10)
     one = intend_one(hf)
     pauses: list[float] = []
-    # Full jitter draws from nothing to the whole pause.
+    # Full jitter draws between zero and the whole delay.
     with mock.patch.object(hf.outbox.rng, "uniform", lambda least, most: most):
         for _ in range(9):
             until = deliver(hf, one).not_before_at
@@ -345,7 +346,7 @@ def test_an_answer_that_comes_after_the_lease_is_kept_and_marks_it_later(
     one = intend_one(hf)
 
     def during(message: Message) -> None:
-        # The call takes longer than the lease, and somebody else takes the delivery over.
+        # The call takes longer than the lease, and another worker takes the delivery.
         channel.during_send = None
         clock.advance(seconds=301)
         other.outbox.deliver([one.id], org_id=ORG)
@@ -373,7 +374,7 @@ def test_a_lease_lost_before_the_attempt_sends_nothing(
     policy, is_late = hf.outbox.policy, False
 
     def stall(name: str) -> Policy:
-        # It has taken and read the delivery, and is about to decide.
+        # It has leased and read the delivery, and is about to decide.
         nonlocal is_late
         if not is_late:
             is_late = True
@@ -395,7 +396,7 @@ def test_a_lease_lost_before_the_attempt_sends_nothing(
 def test_a_lease_lost_to_a_worker_that_has_not_sent_yet_sends_nothing(
     hf: Holdfast,
 ) -> None:
-    """The delivery is still pending and untried: only the fence tells that it was taken."""
+    """The delivery is pending and has no attempt: only the fence shows that it was taken."""
     channel = outbox_with(hf)
     one = intend_one(hf)
     policy, is_late = hf.outbox.policy, False
@@ -458,7 +459,7 @@ def test_a_channel_without_its_credential_is_distinguished_from_an_undeclared_on
 ) -> None:
     team = ChannelSettings(kind="slack", credential_env="TEAM_TOKEN")
     monkeypatch.delenv("TEAM_TOKEN", raising=False)
-    # The process that intends them declares both channels, the one that sends them one.
+    # The process that intends declares both channels, the one that sends declares one.
     hf.settings = replace(hf.settings, channels={"team": team, "pigeons": team})
     intended = [
         intend_one(hf, replace(letter(), channel=name, address="C0123456789", version=number))
@@ -545,7 +546,7 @@ def test_what_another_worker_took_while_it_waited_for_its_turn_is_not_handed_ove
         if len(channel.sends) > 4:
             return
         if together.wait(30) == 0:
-            # Four are under way. Somebody takes the fifth; then the lease of all is renewed.
+            # Four are in flight. Another worker takes the fifth; then the lease of all is renewed.
             sent = {f"t{number}": one.token for number, one in enumerate(channel.sends)}
             by_hand(
                 hf.store,
@@ -569,7 +570,7 @@ def test_what_another_worker_took_while_it_waited_for_its_turn_is_not_handed_ove
 def test_several_messages_are_handed_over_at_once(url: str) -> None:
     hf = Holdfast(settings=Settings(db=url))
     channel = outbox_with(hf)
-    # Each send waits for the others: one after the other they would wait for ever.
+    # Each send waits for the others: in sequence they would wait for ever.
     together = threading.Barrier(4)
     channel.during_send = lambda _: together.wait(30)
     made = hf.outbox.intend([letter(f"r{number}") for number in range(8)], org_id=ORG)

@@ -30,7 +30,7 @@ BEFORE_THE_DOT = ("greeting", "EHLO", "MAIL", "RCPT", "DATA", "body")
 
 @dataclass
 class StallingServer:
-    """A mail server that stops talking at *phase*, once, and keeps what it took."""
+    """A mail server that stalls once at *phase*, and records the mails that it accepted."""
 
     phase: str
     reached: threading.Event = field(default_factory=threading.Event)
@@ -49,7 +49,7 @@ class StallingServer:
                 self._talk(connection)
 
     def go_on(self) -> None:
-        """The client is dead; the next one is served."""
+        """The client has been killed; the next one is served."""
         self._is_stalling = False
         self._killed.set()
 
@@ -60,7 +60,7 @@ class StallingServer:
             verb = line.decode().split()[0].upper()
             self._say(connection, verb, "354 go on" if verb == "DATA" else "250 fine")
             if verb == "DATA":
-                # With a small window the client is stuck in the body until it is read.
+                # With a small window the client waits in the body until it is read.
                 self._stall("body")
                 mail = b""
                 while (line := file.readline()) != b".\r\n":
@@ -113,7 +113,7 @@ def kill_while_sending(url: str, server: StallingServer, delivery_id: str) -> No
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """Behind the real clock at first: what the parent intends is due for the child."""
+    """Behind the real clock at first: the parent's message is due for the child."""
     return FakeClock(datetime.now(UTC) - timedelta(minutes=1))
 
 
@@ -124,14 +124,14 @@ def hf(url: str, clock: FakeClock) -> Iterator[Holdfast]:
 
 
 def after_a_kill(hf: Holdfast, clock: FakeClock, url: str, phase: str) -> tuple[Any, list[bytes]]:
-    """Kill a worker at *phase*; the delivery as the next worker leaves it, and what arrived."""
+    """Kill a worker at *phase*; return the delivery after the next worker, and all mails."""
     text = "A line of the mail.\n" * (45_000 if phase == "body" else 1)
     with stalling_server(phase) as server:
         hf.outbox.use(smtp(server.port, clock))
         (one,) = hf.outbox.intend([letter(text=text)], org_id=ORG)
         kill_while_sending(url, server, one.id)
         assert [row["outcome"] for row in attempts_of(hf, one)] == [None]
-        # The lease of the killed worker is over.
+        # The lease of the killed worker has expired.
         clock.advance(minutes=30)
         hf.outbox.reconcile()
         clock.advance(minutes=30)
@@ -161,7 +161,7 @@ def test_a_mail_whose_worker_is_killed_after_the_final_dot_is_held(
 
     found = state_of(hf, one)
     assert (found.state, found.reason) == (State.HELD, "unknown")
-    # The server took it once, and no worker sent it a second time.
+    # The server accepted it once, and no worker sent it a second time.
     assert len(mails) == 1
     assert len(attempts_of(hf, one)) == 1
     assert violated(hf) == []
@@ -174,7 +174,7 @@ def violated(hf: Holdfast) -> list[str]:
 
 @dataclass
 class SlowDot:
-    """An SMTP channel that does something right before the commit point is recorded."""
+    """An SMTP channel that calls a function right before the commit point is recorded."""
 
     smtp: Smtp
     before: Callable[[], None]
@@ -206,7 +206,8 @@ def test_a_worker_that_lost_its_lease_does_not_send_the_dot(
         other.outbox.use(smtp(server.port, clock))
 
         def overtake() -> None:
-            # The first worker stalls with the body sent. Its lease ends, and another one comes.
+            # The first worker stalls with the body sent. Its lease expires, and another worker
+            # continues.
             clock.advance(minutes=30)
             other.outbox.reconcile()
 

@@ -1,4 +1,4 @@
-"""Templates: what is wrong is found at the edge, and no value becomes anything but a value."""
+"""Templates: errors are found at the declaration, and values are never interpreted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def html_of(html: str, **data: Any) -> str:
     return found
 
 
-# -- what it says
+# -- rendering
 
 
 def test_a_value_replaces_its_name() -> None:
@@ -61,7 +61,7 @@ def test_the_same_data_gives_the_same_words_in_any_order() -> None:
     )
 
 
-# -- what is missing or unfit
+# -- missing and invalid values
 
 
 def test_a_missing_value_is_an_error_that_names_every_place() -> None:
@@ -114,7 +114,7 @@ def test_sections_without_text_end_too() -> None:
         text_of("{{# a }}" * 8 + "{{/ a }}" * 8, a=[1] * 9_000)
 
 
-# -- no value becomes more than a value
+# -- values are never interpreted
 
 
 def test_html_in_a_value_is_text() -> None:

@@ -1,4 +1,4 @@
-"""Values in HTML: where one may stand, where none may, and what it may be as an address."""
+"""Values in HTML: allowed places, forbidden places, and allowed addresses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REFUSED = {
     "<a href={{ v }}>x</a>": "inside a tag",
     "<a href=https://a.example/{{ v }}>x</a>": "inside a tag",
     "<br/{{ v }}>": "inside a tag",
-    # a sign that ends nothing where it stands
+    # a character that ends nothing in its position
     '<a title=">" {{ v }}>': "inside a tag",
     "<a title='>' {{ v }}>": "inside a tag",
     '<img title=">" onerror="{{ v }}">': "attribute",
@@ -47,7 +47,7 @@ REFUSED = {
     '<p a="b"c="{{ v }}">': "attribute",
     "<p = {{ v }}>": "inside a tag",
     '<p ="{{ v }}">': "inside a tag",
-    # attributes that run, style or lead somewhere of their own
+    # attributes that run code, set styles or load other resources
     '<p onclick="{{ v }}">': "attribute",
     "<P ONCLICK='{{ v }}'>": "attribute",
     '<p\nonclick\n=\n"{{ v }}">': "attribute",
@@ -77,7 +77,7 @@ REFUSED = {
     '<meta http-equiv="refresh" content="0;url={{ v }}">': "attribute",
     '<image src="{{ v }}">': "attribute",
     '</a href="{{ v }}">': "attribute",
-    # addresses that begin with something of their own, and still without a fixed host
+    # addresses that begin with fixed text, and still without a fixed host
     '<a href="javascript:{{ v }}">x</a>': "without a fixed host",
     '<a href="JaVaScRiPt:go({{ v }})">x</a>': "without a fixed host",
     '<a href="java\tscript:{{ v }}">x</a>': "without a fixed host",
@@ -115,7 +115,7 @@ REFUSED = {
     "</ {{ v }}>": "comment",
     '<!--> <a onclick="--> {{ v }}">': "attribute",
     "<!-- --!> <a {{ v }}>": "inside a tag",
-    # elements that are read by rules of their own
+    # elements with parsing rules of their own
     "<script>var x = '{{ v }}'</script>": "<script>",
     "<ScRiPt>{{ v }}</sCrIpT>": "<script>",
     "<script/>{{ v }}": "<script>",
@@ -139,7 +139,7 @@ REFUSED = {
     "<xmp>{{ v }}</xmp>": "<xmp>",
     "<plaintext>{{ v }}": "<plaintext>",
     "<select><title>{{ v }}": "<select>",
-    # sections that begin in one place and end in another
+    # sections that begin in one context and end in another
     "{{# a }}<script>{{/ a }}</script>{{ v }}": "<script>",
     "<script>{{# a }}</script>{{/ a }}{{ v }}": "<script>",
     "{{# a }}<style>{{/ a }}{{ v }}</style>": "<style>",
@@ -161,12 +161,12 @@ REFUSED = {
     '{{# a }}{{# b }}<a href="{{/ b }}{{/ a }}{{ v }}">x</a>': "inside a tag",
     '<p title="{{# a }}{{# b }}"{{/ b }} {{/ a }}{{ v }}">': "inside a tag",
     '<a href="{{# a }}x{{/ a }}">x</a>': "incomplete",
-    # what is left open at the end
+    # contexts that are left open at the end
     '<a href="{{ v }}"': "ends inside",
     '<a href="{{ v }}>x</a>': "ends inside",
     "{{ v }}<!-- never closed": "ends inside",
     "{{ v }}<style>": "ends inside",
-    # nothing is put in unescaped, from elsewhere or by other signs
+    # no value is inserted unescaped, from a partial or by other delimiters
     "{{{ v }}}": "nothing is computed",
     "{{& v }}": "nothing is computed",
     "{{> partial }}": "nothing is computed",
@@ -183,7 +183,7 @@ def test_a_value_has_no_place_where_escaping_does_not_help(source: str, says: st
     assert says in str(refused.value)
 
 
-# Which of two readings a browser takes depends on the data, so the value must be safe in both.
+# A browser chooses one of two readings by the data, so the value must be safe in both.
 LINKS = [
     '<a href="{{ u }}">x</a>',
     "<A\nHREF\n=\n'{{ u }}'>x</A>",

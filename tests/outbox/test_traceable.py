@@ -1,4 +1,4 @@
-"""Who asked for a message, in which request and for which project."""
+"""The actor, the request and the project of a message."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_is_given_to_post_is_on_the_delivery_its_audit_and_its_log(
         assert str(row["project_id"]) == PROJECT
         detail = decode(row["detail"])
         assert (detail["actor"], detail["job_id"]) == ("user:42", str(job["id"]))
-        # A user asked for it, and the system sent it.
+        # A user requested it, and the system sent it.
         assert row["actor_type"] == "system"
     lines = [json.loads(line) for line in written.getvalue().splitlines()]
     told = [line for line in lines if line["event"].startswith("delivery.")]
