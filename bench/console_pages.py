@@ -78,7 +78,7 @@ def server_ms(server: int | None) -> float:
 
 
 async def answer(app: Any, path: str, rounds: int, server: int | None) -> tuple[int, Cost]:
-    """The status of a page, and what a request costs."""
+    """The status of a page, and the cost of a request."""
     transport = httpx2.ASGITransport(app)
     took, spent = [], []
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
@@ -93,7 +93,7 @@ async def answer(app: Any, path: str, rounds: int, server: int | None) -> tuple[
 
 
 def measure(url: str, jobs: int, rounds: int, server: int | None = None) -> Pages:
-    """What each page costs an admin of operations and a tenant."""
+    """The cost of each page for an admin of operations and for a tenant."""
     made = Everything(url, minutes=20)
     fill(made, jobs)
     apps = [make_site(made.hf), make_site(made.hf, org_id=ORG)]

@@ -166,7 +166,7 @@ class Measured:
         )
 
     def wait(self, count: int = 1_000) -> dict[str, Any]:
-        """What waiting workflows hold, beside an idle worker."""
+        """The resources of waiting workflows, beside an idle worker."""
         worker = self.hf.worker(queues=["q:default"], concurrency=4)
         thread = threading.Thread(target=worker.run)
         thread.start()

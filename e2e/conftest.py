@@ -27,7 +27,7 @@ __all__ = [
     "url",
 ]
 
-# The machine may be busy: a condition that comes true late is no failure.
+# The machine may be busy: a condition that becomes true late is not a failure.
 expect.set_options(timeout=60_000)
 
 

@@ -1,4 +1,4 @@
-"""A running console, and pages of a browser that record everything that goes wrong in them."""
+"""A running console, and browser pages that record every error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ addEventListener("securitypolicyviolation", (event) =>
 
 
 class Windows:
-    """Opens windows at an address. *errors* has what their pages reported."""
+    """Opens windows at an address. *errors* has the reports of their pages."""
 
     def __init__(self, chromium: Browser, url: str) -> None:
         self.chromium = chromium
@@ -29,7 +29,7 @@ class Windows:
         self.errors: list[str] = []
 
     def page(self, view: str = "light", cookies: list[dict[str, object]] | None = None) -> Page:
-        """A window of its own, with its own cookies."""
+        """A new window with its own cookies."""
         width, height = VIEWS[view]
         context = self.chromium.new_context(
             color_scheme="dark" if view == "dark" else "light",
@@ -65,7 +65,7 @@ class Console(Windows):
         context.close()
 
     def page(self, view: str = "light", cookies: list[dict[str, object]] | None = None) -> Page:
-        """A window of its own that shares the session."""
+        """A new window that shares the session."""
         return super().page(view, cookies or [dict(one) for one in self._cookies])
 
     def close(self) -> None:

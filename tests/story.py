@@ -32,7 +32,7 @@ def make_holdfast(url: str, clock: FakeClock | None = None, **settings: Any) -> 
     the same instant.
     """
     source = random.Random(7 + _OPENED[url])
-    # What lies in memory is shared with nobody.
+    # A database in memory is not shared.
     _OPENED[url] += url != "sqlite:"
     return Holdfast(settings=Settings(db=url, **settings), clock=clock or FakeClock(), rng=source)
 
@@ -52,10 +52,10 @@ def events(hf: Holdfast, job: Enqueued | Claimed | Job) -> list[Row]:
 
 
 def seal_all(store: Store, *, key: str = "", limit: int = 5_000) -> list[int]:
-    """Seal until nothing is left; the sizes of the passes that found something.
+    """Seal until no events are left; return the sizes of the passes that found some.
 
-    On PostgreSQL a pass waits for every transaction of its time, those of other databases on the
-    same server included.
+    On PostgreSQL a pass waits for every transaction of its time, also in other databases of the
+    server.
     """
     # A SQLite file that a test opened without extensions gets the tables now.
     store.enable(components_of([SealExtension()]))
@@ -87,7 +87,7 @@ def claim(
 
 
 def by_hand(store: Store, text: str, **params: Any) -> list[Row]:
-    """Run SQL that no code of ours would run. Written as in our .sql files."""
+    """Run SQL that Holdfast itself would not run, in the notation of our .sql files."""
     statement = Statement("by_hand", "many", "", text, frozenset())
     return store.write(lambda tx: tx.many(statement, **params))
 

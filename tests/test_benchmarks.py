@@ -1,4 +1,4 @@
-"""The benchmarks beside other job systems: their tables, and Holdfast as a contender."""
+"""The comparison with other job systems: its tables, and Holdfast as a contender."""
 
 from __future__ import annotations
 

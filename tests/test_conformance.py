@@ -1,4 +1,4 @@
-"""The count of proven requirements: tests prove, documents are counted apart."""
+"""The count of proven requirements: those of tests, and separately those of documents."""
 
 from __future__ import annotations
 

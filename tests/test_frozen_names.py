@@ -21,7 +21,7 @@ from holdfast.telemetry.gauges import GAUGES
 from tests.story import look
 from tests.tree import ROOT, source
 
-# The words that a column with a closed set of them may have, as its CHECK constraint lists them.
+# The allowed values of a column with a closed set, as its CHECK constraint lists them.
 STATES = """
 api_key.role: admin operator viewer
 artifact.access: owner tenant
@@ -114,7 +114,7 @@ event.sent workflow.budget_changed workflow.cancel_requested workflow.enqueued
 workflow.replay_requested
 """
 
-# Strings of the same shape that are something else: job types, fields, log lines.
+# Strings of the same shape with another meaning: job types, fields, log lines.
 NOT_AUDIT_EVENTS = """
 batch.answers_accepted review.criticise review.model review.process rewrite.judged
 """
@@ -229,7 +229,7 @@ webhooks.overlap_seconds webhooks.read_seconds workflows.keep_days
 unknown_type_patience_seconds
 """
 
-# What a refused write can name: constraints, unique indexes and triggers that refuse.
+# The names in a refused write: constraints, unique indexes and triggers that refuse.
 CONSTRAINTS_ON_BOTH = """
 api_key_never_widens api_key_once api_key_rate_positive api_key_revoked_by_someone
 api_key_role_known api_key_window_used api_request_answered api_request_ends
@@ -367,7 +367,7 @@ def words(text: str) -> set[str]:
 
 
 def differences(kind: str, found: set[str], frozen: set[str], place: str) -> str:
-    """What to do about names that are new or gone; nothing if there are none."""
+    """Advice about new or missing names; empty if there are none."""
     told = ""
     if new := sorted(found - frozen):
         told += f"New {kind}: {new}. Add them to {place} in tests/test_frozen_names.py.\n"
@@ -384,7 +384,7 @@ def check(kind: str, found: set[str], frozen: set[str], place: str) -> None:
     assert not told, told
 
 
-# -- where the names are
+# -- the sources of names
 
 
 def folders() -> list[Path]:
@@ -420,7 +420,7 @@ def literals() -> Iterator[tuple[str, bool]]:
 
 
 def audit_events() -> set[str]:
-    """The audit events that the code writes, whole or put together from a prefix and a word."""
+    """The audit events that the code writes, whole or joined from a prefix and a word."""
     frozen = words(AUDIT_EVENTS)
     found = list(literals())
     whole = {text for text, is_prefix in found if not is_prefix}
@@ -438,21 +438,21 @@ def audit_events() -> set[str]:
 
 
 def stored_words(store: Store) -> dict[str, str]:
-    """The closed sets of words that CHECK constraints allow in a column, by table and column."""
+    """The closed sets of values that CHECK constraints allow in a column, by table and column."""
     rows = look(store, "SELECT name, sql FROM sqlite_master WHERE type = 'table'")
     one_of = re.compile(r"(\w+) IN\s*\(((?:\s*'\w+'\s*,?)+)\)")
     found: dict[str, set[str]] = {}
     for row in rows:
         for column, values in one_of.findall(row["sql"] or ""):
             if column == "NOT":
-                continue  # A condition on a column whose words another constraint lists.
+                continue  # A condition on a column whose values another constraint lists.
             key = f"{row['name'].removeprefix('holdfast_')}.{column}"
             found.setdefault(key, set()).update(re.findall(r"'(\w+)'", values))
     return {key: " ".join(sorted(values)) for key, values in found.items()}
 
 
 def rules(store: Store) -> set[str]:
-    """Every name that a refused write can come back with."""
+    """Every name that a refused write can return."""
     if store.is_embedded:
         master = look(store, "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL")
         texts = {row["name"]: (row["type"], row["sql"]) for row in master}

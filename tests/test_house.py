@@ -51,9 +51,9 @@ def test_no_function_is_too_long_to_read() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES} == {}
 
 
-# Where something leaves the process, and what bounds the wait there. Deduplication is each
-# capability's own: intents and fences in the batch lane, tokens and tries in the outbox. Looking up
-# a name takes as long as the machine's resolver lets it.
+# Calls that leave the process, and the limit of each wait. Deduplication belongs to each
+# capability: items and fences in batch processing, tokens and attempts in the outbox. The system's
+# resolver limits the time of a name lookup.
 DOORS = {
     "holdfast_review/git.py": "seconds",
     "holdfast/artifacts/s3_store.py": "read_timeout",
@@ -67,7 +67,7 @@ WAYS_OUT = re.compile(
     r"|from (http\.client|botocore)"
     r"|create_connection\(|getaddrinfo\(|subprocess\.(run|Popen)\(|urlopen\("
 )
-# The simulator answers and does not call; the demo and the supervisor start workers of their own.
+# The simulator answers and does not call; the demo and the supervisor start their own workers.
 OWN = ("holdfast_simulator/", "holdfast/demo/", "holdfast/engine/worker/supervisor.py")
 
 
@@ -166,8 +166,8 @@ def test_every_statement_says_why_it_is_there() -> None:
     assert unexplained == []
 
 
-# Words that say less than the name of the thing, in the names of tests. docs/conformance.md, which
-# is published, consists of these names.
+# Vague words that the names of tests must not use. docs/conformance.md, which is published,
+# consists of these names.
 ODD_WORDS = re.compile(
     r"_(?:(?:who|whom)ever|(?:no|some|any|every)bodys?|told|tells?|stands?|stood|lives|hands|anew"
     r"|charged|comes?_back|given_up|goes?_on|go_on|mend(?:s|ed)?|strangers?|for_ever)(?=_|$)"
@@ -186,11 +186,11 @@ def test_the_names_of_tests_are_plain() -> None:
     assert odd == []
 
 
-# -- docs are tests
+# -- documentation
 
 
 SHAPES = {"section", "table", "rows"}
-# The sections of extensions are documented with their extensions.
+# The settings sections of extensions are documented with their extensions.
 FIELDS = [field for field in dataclasses.fields(Settings) if "sections" not in field.metadata]
 SECTIONS = [field for field in FIELDS if SHAPES & field.metadata.keys()]
 PLAIN = [field.name for field in FIELDS if field not in SECTIONS]

@@ -1,4 +1,4 @@
-"""The list of planted bugs fits the tree, and the tool tells a caught bug from an escaped one."""
+"""The list of planted bugs matches the tree, and the tool distinguishes caught and escaped bugs."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ Run = Callable[..., Done]
 @pytest.fixture
 def run_tool(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run the tool in this process. The tests of a tree run in processes of their own."""
-    # Only the plugins that the tool itself asks for.
+    # Only the plugins that the tool itself loads.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin,pytest_timeout")
 

@@ -1,4 +1,4 @@
-"""The public names: where they are imported from, what they say, and what importing them costs."""
+"""The public names: their modules, their descriptions, and the cost of importing them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
         holdfast.Holdfats  # type: ignore[attr-defined]  # noqa: B018
 
 
-# -- what importing costs
+# -- import costs
 
 HEAVY = {"sqlite3", "psycopg", "click", "asyncio", "httpcore2", "httpcore", "typing", "importlib"}
 

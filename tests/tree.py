@@ -1,4 +1,4 @@
-"""What the Python files of this repository define, import and contain, parsed once per process."""
+"""The definitions, imports and contents of this repository's Python files, parsed once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(slots=True)
 class Source:
-    """What the tests of this repository ask about a Python file. The syntax tree is not kept."""
+    """The facts about a Python file that the tests use. The syntax tree is not kept."""
 
     # The kind and the name of every identifier that the file defines.
     identifiers: list[tuple[str, str]] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Source:
 
 @cache
 def source(path: Path) -> Source:
-    """Parse a file and keep what the tests need."""
+    """Parse a file and keep the facts that the tests use."""
     found = Source()
     found.identifiers.append(
         ("module", path.parent.name if path.stem == "__init__" else path.stem),

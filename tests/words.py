@@ -1,4 +1,4 @@
-"""A table of an application's own, and the statement that stores its rows with an outcome."""
+"""An application's own table, and the statement that stores its rows with an outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_COLUMN = "tone"
 
 
 def make_words(store: Store) -> None:
-    """Words that the application refuses in one place: the database."""
+    """A table whose constraint rejects one text."""
     by_hand(store, "CREATE TABLE words (words text NOT NULL CHECK (words <> 'RUDE'))")
 
 
@@ -21,7 +21,7 @@ def store_words(column: str = "words") -> Statement:
 
 
 def kept(words: str, result: object = "done") -> ResultWithRows:
-    """A result with a row of the application's own."""
+    """A result with a row of the application."""
     return ResultWithRows(result, {"said": [{"words": words}]})
 
 

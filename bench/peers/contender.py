@@ -34,7 +34,7 @@ class Failed(Exception):
     """A phase that could not be measured, with the reason."""
 
 
-# What one phase measured: names as in the rows of `measures`.
+# The results of one phase: names as in the rows of `measures`.
 Values = dict[str, float]
 
 
@@ -304,7 +304,7 @@ class Run:
         return readings
 
     def empty_at(self) -> float:
-        """Return when the database said that no job is left."""
+        """Return when the database reports that no job is left."""
         assert self.watcher is not None
         (self.folder / "handled").touch()
         try:

@@ -21,7 +21,7 @@ REQUIREMENTS = {
     "huey": ("huey==3.5.4",),
 }
 GRAPHILE = ("graphile-worker@0.18.0", "pg@8")
-# What Graphile Worker 0.18 asks for. npm has Node.js itself as a package.
+# The requirement of Graphile Worker 0.18. npm has Node.js itself as a package.
 NODE = (22, 18)
 NODE_PACKAGE = "node@22"
 INSTALL_SECONDS = 600

@@ -1,4 +1,4 @@
-"""Figures of Holdfast relative to others, and what is required of them."""
+"""Figures of Holdfast relative to others, and their targets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bench.peers.report import Record, Row
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure of Holdfast relative to another, and what it has to be."""
+    """A figure of Holdfast relative to another, and its target."""
 
     database: str
     what: str

@@ -15,7 +15,7 @@ from bench.peers.measures import HOLDFAST, POSTGRES
 from bench.peers.report import Record, Row
 
 BURST = 20_000
-# Claims and rate are read over the last part of the time, when there are most dead rows.
+# Claims and rate are measured in the last part of the time, when there are most dead rows.
 LAST_SECONDS = 60.0
 
 

@@ -18,8 +18,8 @@ from psycopg.sql import SQL, Identifier, Literal
 from tests.postgres_server import PostgresServer
 
 TICK = os.sysconf("SC_CLK_TCK")
-# Above the defaults of a test server, so that no contender is measured by its small cache, and the
-# vacuum between phases is the harness's.
+# Above the defaults of a test server, so that its small cache limits no contender; the harness runs
+# the vacuum between phases.
 SERVER_SETTINGS = {"shared_buffers": "512MB", "autovacuum_naptime": "60s"}
 
 
@@ -126,7 +126,7 @@ class Server:
             admin.execute(SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(Identifier(name)))
 
     def rest(self, name: str) -> None:
-        """Finish what earlier phases left behind, so that the next one does not pay for it."""
+        """Finish the maintenance of earlier phases, so that it does not slow the next one."""
         with self._connect(name) as admin:
             admin.execute("VACUUM (ANALYZE)")
             admin.execute("CHECKPOINT")

@@ -1,4 +1,4 @@
-"""What is measured, on which job systems, and in which order they take turns."""
+"""The measures, the job systems of each, and the order in which they take turns."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Selection:
 def opened(
     chosen: Sequence[Entry], folder: Path, server: Server | None
 ) -> Iterator[dict[Entry, Contender]]:
-    """Install each job system, or say why it is left out; drop the databases afterwards."""
+    """Install each job system, or record why it is left out; drop the databases afterwards."""
     with ExitStack() as stack:
         found: dict[Entry, Contender] = {}
         for entry in chosen:

@@ -15,7 +15,7 @@ RESULTS = ROOT / "bench" / "RESULTS.md"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one contender reached in one measure of one round."""
+    """The figure of one contender in one measure of one round."""
 
     database: str
     measure: str
@@ -26,7 +26,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a reader needs to judge the figures of a run."""
+    """The data that a reader needs to judge the figures of a run."""
 
     date: str
     machine: str
@@ -38,7 +38,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure by rounds, and what it has to be."""
+    """One figure by rounds, and its target."""
 
     what: str
     rounds: list[float]
@@ -56,7 +56,7 @@ class Row:
 
 
 def goal_table(head: str, rows: Sequence[Row]) -> list[str]:
-    """A table of medians beside what is required; rows without figures are left out."""
+    """A table of medians beside their targets; rows without figures are left out."""
     lines = [
         f"| {head} | median | required | stretch | rounds |",
         "| --- | --- | --- | --- | --- |",

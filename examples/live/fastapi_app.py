@@ -25,7 +25,7 @@ def ship(job, payload):
 
 
 def who(request: Request) -> Identity | None:
-    """The person who is logged in, as Holdfast sees them: they read, and read their tenant only."""
+    """The identity of the person who is logged in: they read, and read their tenant only."""
     person = request.cookies.get("person")
     if person is None:
         return None

@@ -221,7 +221,7 @@ def _after_kill(run: Run) -> dict[str, int]:
 
 
 def committed_at(point: Point | None) -> int:
-    """How many mails of a page have passed their final dot at a point, without an answer on record.
+    """The number of mails past the final dot at a point, without a recorded answer.
 
     They are sent one after the other.
     """

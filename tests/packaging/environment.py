@@ -31,7 +31,8 @@ WHEELS = (
 VARIABLES = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "SYSTEMROOT")
 
 
-# What ``python -m hatchling build -t wheel`` does, for several distributions in one process.
+# The equivalent of ``python -m hatchling build -t wheel``, for several distributions in one
+# process.
 BUILD = """
 import sys
 from hatchling.builders.wheel import WheelBuilder
@@ -78,7 +79,7 @@ class Environment:
         return found
 
     def install(self, required: Requirement) -> None:
-        """Install a distribution and what it requires: a built wheel, or a link to ours."""
+        """Install a distribution and its requirements: a built wheel, or a link to ours."""
         name = canonicalize_name(required.name)
         found = self._find(name)
         if found is None and name in self.wheels:
@@ -105,7 +106,7 @@ class Environment:
         env: Mapping[str, str] | None = None,
         timeout: float = 120,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command of the environment with no variable of ours that could add a path."""
+        """Run a command of the environment without our variables that could add a path."""
         kept = {name: os.environ[name] for name in VARIABLES if name in os.environ}
         return subprocess.run(
             [str(self.folder / "bin" / command[0]), *command[1:]],

@@ -31,8 +31,8 @@ for module in pkgutil.walk_packages({package}.__path__, "{package}."):
         failed.append(f"{{module.name}}: {{exc}}")
 sys.exit("\\n".join(failed) or None)
 """
-# Look at the installed distributions, and then, in a child for each, at those of other
-# environments: what it imports is imported once. Every command is imported, as its --help would.
+# Inspect the installed distributions, and then, in a child for each, those of other environments,
+# so that shared modules are imported once. Every command is imported, as its --help would.
 LOOK = """
 import json, os, sys
 from holdfast.cli import cli, main
@@ -59,7 +59,7 @@ ONLY_ON_POSTGRES = {"handler_transaction"}
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What an environment offers: the commands of the CLI, and what ``migrate`` creates."""
+    """The contents of an environment: the commands of the CLI, and the tables of ``migrate``."""
 
     commands: set[str]
     tables: set[str]
@@ -67,7 +67,7 @@ class Look:
 
 
 def look_at(folder: Path, core: Environment, others: Mapping[str, Environment]) -> dict[str, Look]:
-    """What the core alone offers, and what it offers with each of the others."""
+    """The contents of the core alone, and of the core with each of the others."""
     places = {CORE_WHEEL: core, **others}
     files = {name: folder / f"{name}.db" for name in places}
     asked = [

@@ -18,7 +18,7 @@ from tests.packaging.environment import VARIABLES, Environment
 
 
 class NewcomerShell(Shell):
-    """Runs every command as a process of an environment that has only what a page installs."""
+    """Runs every command as a process of an environment that has only the packages of a page."""
 
     def __init__(self, folder: Path, installed: Environment) -> None:
         super().__init__(folder)
@@ -46,7 +46,7 @@ class NewcomerShell(Shell):
         return self.run_process(command)
 
 
-# One Python session: executes each line of JSON, and answers with what it printed.
+# One Python session: executes each line of JSON, and answers with its output.
 SESSION = """
 import contextlib, io, json, sys, traceback
 for line in sys.stdin:

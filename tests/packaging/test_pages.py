@@ -1,7 +1,7 @@
-"""The code on the pages about adding things runs.
+"""The code on the pages about extending Holdfast runs.
 
-The code of three pages is that of the example, which its own tests run. The lexicon of the page
-about languages is read here.
+The code of three pages is that of the example, which its own tests run. This file tests the lexicon
+of the page about languages.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def content_of(*lines: bytes, piece: int = 7) -> Content:
 
 @dataclass
 class Asked:
-    """One call as it left."""
+    """One call as it was sent."""
 
     method: str
     path: str
@@ -77,7 +77,7 @@ class FakeClient:
         content: Iterator[bytes] | bytes | None = None,
     ) -> ProviderResponse:
         sent = content if isinstance(content, bytes) or content is None else b"".join(content)
-        # What is sent must be JSON, and is looked at as it was then.
+        # A body must be JSON, and is recorded as it was at the time of the call.
         document = json_module.loads(json_module.dumps(json))
         self.asked.append(
             Asked(method, path, dict(query or {}), document, dict(headers or {}), sent)

@@ -42,7 +42,7 @@ class PlainServer:
 
 
 def read_request(connection: socket.socket) -> bytes | None:
-    """A whole request; None if the other side hung up before it was whole."""
+    """A whole request; None if the client closed the connection before."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = connection.recv(65536)

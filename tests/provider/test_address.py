@@ -1,4 +1,4 @@
-"""Where a call may go."""
+"""Allowed addresses of providers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DISGUISED = [
     "::192.168.1.1",
     "::a9fe:a9fe",
     "::2",
-    # NAT64: the well-known prefix, and the one for local use in every way to write into it
+    # NAT64: the well-known prefix, and the one for local use in every notation
     "64:ff9b::7f00:1",
     "64:ff9b::10.0.0.7",
     "64:ff9b::192.168.1.1",

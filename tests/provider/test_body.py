@@ -1,4 +1,4 @@
-"""One request from one item, in each provider's own words."""
+"""One request from one item, in each provider's format."""
 
 from __future__ import annotations
 

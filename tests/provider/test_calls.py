@@ -1,4 +1,4 @@
-"""The calls about files and batches, as each provider wants them."""
+"""The calls about files and batches, in each provider's format."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_an_input_that_is_not_found_at_once_is_no_fault_of_any_item(kind: str) -
     assert no.value.failure.kind is FailureKind.TRANSIENT
 
 
-# -- look, cancel, read, delete
+# -- get, cancel, read, delete
 
 PLACES = {
     "openai_responses": ("batches/batch_1", "files/f1/content", "files/f1"),
@@ -364,7 +364,7 @@ def test_a_file_at_gemini_is_asked_for_by_its_name() -> None:
         adapter.find_file(FakeClient([refused(403, "permission_denied")]), NAME)
 
 
-# -- a call of its own
+# -- a direct call
 
 CALLED = {
     "openai_responses": ("responses", RESPONSES_BODY),
@@ -400,7 +400,7 @@ def test_a_refusal_in_the_envelope_is_the_answer_to_a_direct_call(kind: str) -> 
     answer = adapter.call(FakeClient([busy]), route(kind), {})
     assert isinstance(answer, Failure)
     assert answer.kind is FailureKind.TRANSIENT
-    # A 500 may come from behind the work, and the work is paid for.
+    # A 500 may follow after the request was executed, which is charged.
     with pytest.raises(ProviderUnsure) as caught:
         adapter.call(FakeClient([unsure(500, "server_error")]), route(kind), {})
     assert caught.value.failure is not None

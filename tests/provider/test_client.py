@@ -1,4 +1,4 @@
-"""The guarded client: what leaves, what comes back, and what it says when nothing does."""
+"""The guarded client: its requests, the answers, and its errors."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.provider.test_round_trip import ALL
 
 
 class OnSimulator(ProviderConformance):
-    """The far end is the simulator; the adapter is set by the test."""
+    """The server is the simulator; the test configures the adapter."""
 
     adapter: HttpAdapter
 
@@ -65,7 +65,7 @@ class TestBuiltIn(OnSimulator):
     def _adapter(self, request: pytest.FixtureRequest) -> None:
         self.adapter = ALL[request.param]
         if self.adapter.kind.startswith("azure"):
-            # Batches do not expire there.
+            # Batches do not expire at this provider.
             self.faults = frozenset(ProviderFault) - {ProviderFault.EXPIRE}
 
 

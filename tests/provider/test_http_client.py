@@ -343,7 +343,7 @@ def test_a_file_that_is_not_there_is_a_refusal_also_of_a_stream() -> None:
 
 
 def read(client: HttpProviderClient, *, pieces: int, error: Exception | None = None) -> None:
-    """Read so many pieces of a stream, and leave it by an error or without one."""
+    """Read some pieces of a stream, and leave it with or without an error."""
     with client.stream("GET", "f") as found:
         for _ in zip(range(pieces), found, strict=False):
             pass

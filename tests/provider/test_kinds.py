@@ -31,7 +31,7 @@ class RegionalSettings(CommonProviderSettings):
 
 @dataclass(frozen=True, slots=True)
 class Regional(OpenAI):
-    """Takes addresses of one domain, and sends its region along."""
+    """Accepts addresses of one domain, and sends its region with every call."""
 
     kind: str = "regional_chat"
     surface: Any = CHAT

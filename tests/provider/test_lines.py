@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast_llm.provider.lines import Overlong, read_line, split, write_line
 
-# Text with everything that some function somewhere takes for the end of a line.
+# Text with every character that some function treats as the end of a line.
 TEXTS = st.text(alphabet='\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\r\n "\\é漢😀ab', max_size=30)
 
 

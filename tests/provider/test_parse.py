@@ -1,4 +1,4 @@
-"""What a line of results says: every shape of an answer, and every shape of a failure."""
+"""Lines of results: every form of an answer, and every form of a failure."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ R, C, G, A, M = (
 )
 K = FailureKind
 FAILURES: list[tuple[str, dict[str, Any], FailureKind, str]] = [
-    # The first shape: an error beside no response.
+    # The first form: an error and no response.
     (R, ended("batch_expired"), K.NOT_RUN, "batch_expired"),
     (C, ended("batch_cancelled"), K.NOT_RUN, "batch_cancelled"),
     (R, ended("request_timeout"), K.TRANSIENT, "request_timeout"),
@@ -241,7 +241,7 @@ FAILURES: list[tuple[str, dict[str, Any], FailureKind, str]] = [
     (M, openai_line({"object": "error", "type": "invalid_request", "code": 3051}, 422),
      K.INVALID, "invalid_request"),
     (M, openai_line("<html>", 502), K.TRANSIENT, "status_502"),
-    # The third: 200, and the body says that it is no answer.
+    # The third: 200, and a body with an error.
     (R, responses(status="failed", error={"code": "server_error"}), K.TRANSIENT, "server_error"),
     (R, responses(status="failed", error={"code": "rate_limit_exceeded"}),
      K.TRANSIENT, "rate_limit_exceeded"),
@@ -280,7 +280,7 @@ FAILURES: list[tuple[str, dict[str, Any], FailureKind, str]] = [
     (R, {"custom_id": ID}, K.OUTPUT_INVALID, "not_understood"),
     (R, {"custom_id": ID, "response": {"body": RESPONSES_BODY}, "error": None},
      K.OUTPUT_INVALID, "not_understood"),
-    # Gemini: errors are google.rpc.Status, whatever the job's state.
+    # Gemini: errors are google.rpc.Status in every state of the job.
     (G, status(1), K.NOT_RUN, "cancelled"),
     (G, status(3), K.INVALID, "invalid_argument"),
     (G, status(4), K.TRANSIENT, "deadline_exceeded"),

@@ -1,4 +1,4 @@
-"""A batch as each provider shows it."""
+"""The representation of a batch at each provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests: what an application may ask for, and what is refused before anybody is asked."""
+"""Requests: valid fields, and errors before any call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the other side asks us to come back."""
+"""The time of the next attempt in a server's answer."""
 
 from __future__ import annotations
 

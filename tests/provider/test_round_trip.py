@@ -1,4 +1,4 @@
-"""The adapters against the simulator: a whole life of a batch with each provider."""
+"""The adapters against the simulator: the whole lifecycle of a batch with each provider."""
 
 from __future__ import annotations
 
@@ -188,8 +188,8 @@ def test_a_scan_walks_all_pages(
 ) -> None:
     content = input_of(adapter, ["a"])
     since = sim.clock.now()
-    # A page holds a hundred. Each listing is walked over three pages, with the address of Azure
-    # over two.
+    # A page holds a hundred. Each listing is read over three pages, with the address of Azure over
+    # two.
     each = 75 if adapter.kind in LISTINGS else 40
     for number in range(3):
         named = BatchTag(KEY, number, "prod")

@@ -1,4 +1,4 @@
-"""Which failure is it, and may it be tried again?"""
+"""The error class of a failure, and whether it is retried."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ def test_context_holds_nothing_private_whatever_it_is_filed_under(planted: Plant
     safe = safe_context({"note": text, "code": needle, text: 1})
 
     assert needle not in repr({name: value for name, value in safe.items() if name != "code"})
-    # A piece without its surroundings is a word like another, unless it has a shape.
+    # A fragment without its context is an ordinary word, unless it has a shape.
     assert str(safe["code"]) == needle or str(safe["code"]).startswith(("[", "hash:"))
 
 
@@ -452,7 +452,7 @@ def test_a_kind_of_failure_is_declared_with_one_word_or_not_at_all(word: object)
 
 
 class Breaks(Transient):
-    """Raises whatever is asked of it."""
+    """Raises on every access."""
 
     @property
     def context(self) -> dict[str, int | str]:

@@ -522,7 +522,7 @@ def test_the_shipped_file_says_the_defaults() -> None:
 
 
 def test_what_the_shipped_file_shows_as_comments_can_be_used(file: Path) -> None:
-    """A line '#key = value' is an offer: taking all of them at once gives settings that hold."""
+    """A line '#key = value' is a commented example: all of them together are valid settings."""
     lines = (ROOT / "holdfast.toml.example").read_text().splitlines()
     offered = [
         line[1:] if line.startswith("#") and not line.startswith("# ") else line for line in lines

@@ -1,4 +1,4 @@
-"""The settings of the batch lane: its patience, its accounts, what it costs and may cost."""
+"""The settings of batch processing: timeouts, accounts, prices and budgets."""
 
 from __future__ import annotations
 

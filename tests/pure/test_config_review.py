@@ -1,4 +1,4 @@
-"""The settings of the review critic: what it may read, who is asked, how long it is kept."""
+"""The settings of the review critic: sources, models and retention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crons and intervals as instants: against a plain look at every minute, in every zone."""
+"""Instants of crons and intervals, compared with every minute of every zone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def local(found: list[datetime], zone: str) -> list[str]:
     return [f"{tick.astimezone(ZoneInfo(zone)):%m-%d %H:%M %z}" for tick in found]
 
 
-# -- where clocks are changed: Berlin jumps from 2 to 3 on 29 March 2026, back on 25 October
+# -- clock changes: Berlin jumps from 2 to 3 on 29 March 2026, back on 25 October
 
 
 @pytest.mark.parametrize(
@@ -113,18 +113,18 @@ def test_dates_that_overlap_at_midnight_lose_no_tick() -> None:
     ]
 
 
-# -- against a look at every minute
+# -- compared with every minute
 
 
 def changes(zone: str, year: int) -> list[date]:
-    """The dates of a year on which a zone's clocks are changed."""
+    """The dates of a year on which a zone changes its clocks."""
     days = [datetime(year, 1, 1, tzinfo=UTC) + n * DAY for n in range(367)]
     offsets = [day.astimezone(ZoneInfo(zone)).utcoffset() for day in days]
     return [day.date() for day, (a, b) in zip(days, pairwise(offsets), strict=False) if a != b]
 
 
 def every_minute(zone: str, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """Each minute, and what the clock on the wall shows then."""
+    """Each minute, and the local time."""
     info = ZoneInfo(zone)
     while start <= end:
         yield start, start.astimezone(info).replace(tzinfo=None, fold=0)
@@ -134,7 +134,7 @@ def every_minute(zone: str, start: datetime, end: datetime) -> Iterator[tuple[da
 def by_looking(cron: str, zone: str, start: datetime, days: int) -> list[datetime]:
     """The ticks in (start, start + days], found without any of the code under test.
 
-    The wall clock is watched minute by minute from two days before to two days after.
+    The local time is read minute by minute from two days before to two days after.
     """
     minute, hour, *_ = cron.split()
     minutes, hours = _plain(minute, 59), _plain(hour, 23)
@@ -244,7 +244,7 @@ def test_on_every_clock_a_daily_time_fires_once_for_each_date_of_a_year() -> Non
         assert max(dates) - min(dates) == timedelta(days=365), zone
 
 
-# -- what the fields mean
+# -- the fields
 
 
 @pytest.mark.parametrize(

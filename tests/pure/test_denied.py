@@ -13,7 +13,7 @@ from holdfast.store.denied import Denied, denied_object
 
 
 class Refused(Exception):
-    """As psycopg says it."""
+    """The error of psycopg."""
 
     def __init__(self, message: str, source: str = "aclcheck_error", state: str = "42501") -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class RefusedByAsyncpg(Exception):
 
 
 class Wrapped(Exception):
-    """As SQLAlchemy says it."""
+    """The error of SQLAlchemy."""
 
     def __init__(self, orig: Exception) -> None:
         super().__init__("wrapped")

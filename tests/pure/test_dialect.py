@@ -1,4 +1,4 @@
-"""One text, two databases: every token becomes what each of them understands."""
+"""One text for two databases: every token is translated to the SQL of each."""
 
 from __future__ import annotations
 

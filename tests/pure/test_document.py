@@ -1,4 +1,4 @@
-"""Documents: what both databases can hold, one text, one hash."""
+"""Documents: values that both databases can store, one text, one hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of errors is as drawn, and its strings are for ever."""
+"""The tree of error classes matches its drawing, and its names never change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States, edges, ranks, and the one pair that only ever grows."""
+"""States, transitions, ranks, and the one pair of values that only increases."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_database_knows_exactly_the_same_edges(url: str, clock: FakeClock) -
 
 
 def edge_is_refused(hf: Holdfast, old: State, new: State) -> bool:
-    """Bring a job to *old* by legal steps, then try the edge by hand."""
+    """Bring a job to *old* by legal steps, then try the transition by hand."""
     job = hf.enqueue("some.work", {}, org_id=ORG)
     if old in (State.PROCESSING, State.BATCH_SUBMITTED, State.COMPLETED, State.FAILED):
         set_state(hf, job.id, State.PROCESSING)
@@ -207,7 +207,7 @@ OUTCOMES: list[Outcome] = [
 
 
 class WayOfAJob(RuleBasedStateMachine):
-    """Any real operations in any order, by honest, late and repeated workers alike."""
+    """Any operations in any order, by correct, late and repeated workers alike."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -290,4 +290,4 @@ WayOfAJob.TestCase.settings = settings(max_examples=15, stateful_step_count=30, 
 
 @pytest.mark.req("J-09", "I-14", "A-07")
 class TestTheWayOfAJob(WayOfAJob.TestCase):
-    """(closed claims, rank) only ever grows, an end is final, and the audit tells it all."""
+    """(closed claims, rank) only increases, an end is final, and the audit records every step."""

@@ -1,4 +1,4 @@
-"""The line inside a worker: tenants take turns for its hands."""
+"""The queue inside a worker: tenants take turns for its threads."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def test_an_empty_line_says_so() -> None:
 def test_every_item_is_taken_once_and_waits_for_at_most_one_of_another(
     steps: list[str | None],
 ) -> None:
-    """A step puts one of a tenant, or pops one."""
+    """A step adds a job of a tenant, or pops one."""
     line: TenantQueue[str] = TenantQueue()
     inside: dict[str, deque[str]] = defaultdict(deque)
-    # For a tenant that waits: how many of each other one were served since it began to.
+    # For each waiting tenant: the jobs of each other tenant that were served meanwhile.
     since: dict[str, Counter[str]] = {}
     for number, tenant in enumerate(steps):
         if tenant is not None:

@@ -1,4 +1,4 @@
-"""Prices: whole numbers, dated, and never guessed."""
+"""Prices: whole numbers, dated, and never estimated."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_price_of_the_deployment_goes_before_the_list_price() -> None:
     prices = Prices([price("gpt-5.4-mini", input=Decimal(7), output=Decimal(8))])
 
     assert prices.charge("openai", ["gpt-5.4-mini"], "batch", Usage(input=1), DAY).cost == 7 * 10**6
-    # It says nothing of calls outside the batch lane, nor of another model.
+    # The price list has no prices for direct calls or for other models.
     assert prices.find("openai", "gpt-5.4-mini", "async", DAY) == Prices([]).find(
         "openai", "gpt-5.4-mini", "async", DAY
     )
@@ -207,7 +207,7 @@ def test_a_batch_has_the_price_that_its_provider_says_and_not_simply_half() -> N
     gemini = Prices([]).charge("gemini", ["gemini-2.5-flash"], "batch", used, DAY)
 
     assert openai.cost == to_pico(Decimal("1") + Decimal("0.25") + Decimal("4"))
-    # Gemini bills what it reads from the cache in full.
+    # Gemini charges tokens from the cache in full.
     assert gemini.cost == to_pico(Decimal("0.15") + Decimal("0.03") + Decimal("1.25"))
 
 

@@ -1,4 +1,4 @@
-"""Whatever a job's row may show, there is one reason for it, and asking raises nothing."""
+"""Every possible row of a job has one reason, and explain raises no error."""
 
 from __future__ import annotations
 

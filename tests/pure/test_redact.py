@@ -1,4 +1,4 @@
-"""The redactor: what is private goes, what an operator needs stays, and it never takes long."""
+"""The redactor removes private data, keeps what an operator needs, and is always fast."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.secret import NAMES, find_secret
 from holdfast.sensitive import FINDERS, Finder, Span, is_secret_name
 from tests.pure.test_secret import SECRETS
 
-# -- planted things: the text that is planted, and a piece of it that must not be left
+# -- planted data: the text that is planted, and a fragment of it that must not remain
 
 Planted = tuple[str, str]
 
@@ -34,7 +34,7 @@ def chars(alphabet: str, least: int, most: int | None = None) -> st.SearchStrate
     return st.text(alphabet, min_size=least, max_size=most or least)
 
 
-# A core is in no word of our own, so that finding it means that it leaked.
+# No fragment is part of our own words, so that finding it means that it leaked.
 cores = chars(ALNUM, 6, 12).map(lambda text: f"Zq7{text}9vX")
 
 
@@ -59,7 +59,7 @@ def base64_of(value: object) -> str:
 
 @st.composite
 def keys(draw: st.DrawFn) -> Planted:
-    """Keys that say what they are; also in the middle of a word."""
+    """Keys with a recognizable prefix; also in the middle of a word."""
     core = draw(cores)
     body = draw(chars(ALNUM, 40)) + core
     prefix = draw(
@@ -184,7 +184,7 @@ def ips(draw: st.DrawFn) -> Planted:
 
 @st.composite
 def named(draw: st.DrawFn) -> Planted:
-    """What is filed under a name that says it is a secret, as programs write such pairs."""
+    """Values under the name of a secret, as programs write such pairs."""
     core = draw(cores)
     name = draw(
         st.sampled_from(
@@ -438,7 +438,7 @@ def test_no_finder_can_be_left_out(left_out: Finder, monkeypatch: pytest.MonkeyP
     assert [redact(text) for text in samples] != whole
 
 
-# -- what stays
+# -- kept text
 
 SURVIVORS: dict[str, st.SearchStrategy[str]] = {
     "uuid": st.uuids().map(str),
@@ -565,7 +565,7 @@ def takes_linear_time(piece: str, size: int) -> bool:
     small = large = 9e9
     for turn in range(12):
         small, large = min(small, seconds(size)), min(large, seconds(6 * size))
-        # One slow moment must not make a square look straight.
+        # One slow measurement must not make quadratic work look linear.
         if turn >= 1 and large < 10 * small:
             return True
     return False

@@ -1,4 +1,4 @@
-"""When a failed attempt is tried again."""
+"""When a failed attempt is retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of another scanner, converted: they find what they say, in linear time, beside our own."""
+"""Rules of another scanner, converted: they find their secrets in linear time, with our own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares: queues take turns by weight, and what one did not need it does not keep."""
+"""Shares: queues take turns by weight, and an unused share is not saved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHTS = {"q:critical": 8, "q:default": 4, "q:maintenance": 1}
 def serve(
     shares: QueueShares, wanted: int, waiting: list[str], weights: dict[str, int]
 ) -> Counter[str]:
-    """One take of a worker from queues that all have plenty."""
+    """One claim of a worker from queues that all have many jobs."""
     got: Counter[str] = Counter()
     for queue, share in shares.split(wanted, waiting, weights):
         shares.spend(queue, share, weights)
@@ -35,7 +35,7 @@ def test_busy_queues_share_by_weight_whatever_the_size_of_a_take(wanted: int) ->
 
     whole = sum(got.values())
     for queue, weight in WEIGHTS.items():
-        # Off by no more than a piece or two of a take.
+        # Off by no more than one or two jobs of a claim.
         assert abs(got[queue] - whole * weight / 13) <= max(2, 2 * wanted / PIECES + 2)
 
 
@@ -126,7 +126,7 @@ def test_a_split_gives_all_that_is_wanted_to_queues_that_wait(
 def test_no_queue_that_waits_is_passed_over_for_longer_than_the_weights_say(
     looks: list[set[str]],
 ) -> None:
-    # A weighs 1 and waits all the time; the others come and go as they like.
+    # A has weight 1 and always waits; the others come and go at random.
     weights = {"a": 1, "b": 8, "c": 4, "d": 2}
     shares, passed = QueueShares(), 0
     for names in looks:

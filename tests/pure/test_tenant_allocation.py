@@ -35,7 +35,7 @@ def lane(
 
 
 def shares(poured: Allocation) -> dict[str, int]:
-    """What each tenant gives, over all its keys, by its number."""
+    """The jobs of each tenant, over all its keys, by its number."""
     got: Counter[str] = Counter()
     for (_, org_id), jobs in poured.shares.items():
         got[org_id] += jobs
@@ -45,7 +45,7 @@ def shares(poured: Allocation) -> dict[str, int]:
 def claims(
     lanes: list[TenantBacklog], limit: int, count: int, room: Capacity | None = None
 ) -> Counter[tuple[str, str]]:
-    """What *count* claims in a row give, one going on where the last one ended."""
+    """The jobs of *count* consecutive claims, each starting where the last one ended."""
     at, got = RoundRobinCursor(), Counter[tuple[str, str]]()
     for _ in range(count):
         poured = allocate(lanes, limit, room or unlimited(limit), at)
@@ -127,7 +127,7 @@ def test_a_claim_takes_all_it_may_and_never_more(
     assert all(of_key[key] <= left for key, left in keys.items())
     assert all(share <= room.of_tenant(org_id) for org_id, share in of_tenant.items())
     if not keys:
-        # Without scarce keys nothing is left lying: the water fills whatever there is.
+        # Without scarce keys no capacity is unused: all jobs are distributed.
         most: Counter[str] = Counter()
         for each in lanes:
             most[each.org_id] += each.depth
@@ -229,7 +229,7 @@ def test_a_scarce_key_is_shared_by_weight() -> None:
 @given(st.data())
 @settings(deadline=None, max_examples=60)
 def test_every_lane_that_may_run_is_served_in_the_end(data: st.DataObject) -> None:
-    """Any tenants, keys, rooms and limits: no lane with room is left out for ever."""
+    """Any tenants, keys, capacities and limits: no backlog with capacity waits for ever."""
     names = data.draw(
         st.sets(
             st.tuples(st.sampled_from(["", "k", "l"]), st.integers(0, 9)), min_size=1, max_size=15
@@ -249,14 +249,14 @@ def test_every_lane_that_may_run_is_served_in_the_end(data: st.DataObject) -> No
             break
         for each in lanes:
             if each.name in poured.shares:
-                # What comes next in this lane was enqueued later.
+                # The next job of this backlog was enqueued later.
                 clock += 1
                 each.position = f"{clock:06d}"
 
     assert missing == set()
 
 
-# -- the look that had to end somewhere
+# -- the limit of a read
 
 
 def windows(depths: Mapping[int, int], size: int, limit: int, count: int) -> Counter[str]:
@@ -272,7 +272,7 @@ def windows(depths: Mapping[int, int], size: int, limit: int, count: int) -> Cou
         for (_, org_id), jobs in poured.shares.items():
             left[int(org_id[-12:])] -= jobs
             got[org_id] += jobs
-            # A tenant that trickles has the next one at once.
+            # A tenant with a trickle of jobs has the next one at once.
             if depths[int(org_id[-12:])] == 1:
                 left[int(org_id[-12:])] = 1
     return got
@@ -290,7 +290,7 @@ def test_a_flood_does_not_hold_the_look_where_it_is(flooder: int, limit: int) ->
 
 
 def test_a_tenant_that_is_seen_out_of_order_waits_until_the_round_gets_there() -> None:
-    # Tenant 90 has a key to itself; 3 to 89 are not seen yet.
+    # Tenant 90 has its own key; 3 to 89 are not read yet.
     lanes = [lane(1), lane(2), lane(90, key="mine")]
     lanes[1].is_cut = True
 
@@ -338,7 +338,7 @@ def test_tenants_at_their_cap_do_not_hold_the_look_either() -> None:
     assert poured.cursor.position == CursorPosition(tenant(2))
 
 
-# -- where a round stands
+# -- the cursor of a round
 
 
 def test_a_claim_without_room_leaves_the_round_where_it_is() -> None:

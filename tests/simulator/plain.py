@@ -1,4 +1,4 @@
-"""A plain HTTP client for what no official client would do or show."""
+"""A plain HTTP client for requests and answers that official clients hide."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Plain:
         return self._http.post("/batches", json=asked)
 
     def batch(self, content: bytes | None = None, **metadata: str) -> str:
-        """The id of a batch over *content*, which has three items unless said otherwise."""
+        """The id of a batch over *content*, by default with three items."""
         file_id = self.upload(chat_lines(3) if content is None else content).json()["id"]
         found: str = self.create(file_id, **metadata).json()["id"]
         return found
@@ -83,7 +83,7 @@ class Plain:
         return found
 
     def end(self, batch_id: str, **lengths: float) -> dict[str, Any]:
-        """The batch after so much time, or after ten minutes."""
+        """The batch after some time, by default ten minutes."""
         self.sim.clock.advance(**(lengths or {"minutes": 10.0}))
         return self.show(batch_id)
 

@@ -169,7 +169,7 @@ def test_results_are_archived_after_29_days(sim: Simulator, client: anthropic.An
     assert archived.results_url is None
 
 
-# -- what is wrong, and when it shows
+# -- invalid requests, and when the error appears
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_another_key_sees_nothing_of_it(sim: Simulator, client: anthropic.Anthro
             other.messages.batches.retrieve(made.id)
 
 
-# -- what the client does by itself
+# -- the client's own requests
 
 
 def test_the_client_pays_three_times_unless_its_retries_are_off(sim: Simulator) -> None:

@@ -1,4 +1,4 @@
-"""Every fault script: what a client sees, what truly happened, and what is on the bill."""
+"""Every fault script: the client's view, the real outcome, and the bill."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_zombie_is_created_later_all_the_same(sim: Simulator, plain: Plain) ->
     (zombie,) = batches(plain)
 
     assert zombie["metadata"] == {"hf_key": "k"}
-    # It is as old as it truly is, however late one looks.
+    # Its age is the real one, however late it is read.
     assert zombie["created_at"] == sim.clock.now().timestamp() - 59 * 60
     assert zombie["status"] == "completed"
     assert len(sim.ledger.charges) == 1
@@ -292,7 +292,7 @@ def test_a_listing_can_fail(sim: Simulator, plain: Plain) -> None:
     assert plain.get("/batches").status_code == 200
 
 
-# -- the life of a batch
+# -- the lifecycle of a batch
 
 
 def test_a_stuck_batch_is_ended_by_its_window(sim: Simulator, plain: Plain) -> None:

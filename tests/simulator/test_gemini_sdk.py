@@ -81,7 +81,7 @@ def results(client: genai.Client, batch: str) -> dict[str, Any]:
 
 
 def operation(sim: Simulator, batch: str, version: str = "v1") -> dict[str, Any]:
-    """The batch as it is on the wire; the client drops half of it."""
+    """The batch as it is transferred; the client drops half of it."""
     found = httpx2.get(f"{sim.url('gemini')}/{version}/{batch}", headers={"x-goog-api-key": "any"})
     return dict(found.json())
 
@@ -169,7 +169,7 @@ def test_an_interrupted_upload_continues(sim: Simulator) -> None:
     assert asked.headers["x-goog-upload-size-received"] == "3"
     assert final.headers["x-goog-upload-status"] == "final"
     assert final.json()["file"]["sizeBytes"] == "6"
-    # The address was as good as a key, and when the file is there it is none any more.
+    # The address was as good as a key, and expires once the file is complete.
     assert again.json()["error"]["details"][0]["reason"] == "API_KEY_INVALID"
 
 
@@ -262,7 +262,7 @@ def test_a_result_file_is_a_file_that_can_be_downloaded(
 
 
 def test_a_batch_succeeds_though_every_row_failed(sim: Simulator, client: genai.Client) -> None:
-    # The client's flat config is not what the wire takes.
+    # The client's flat config differs from the format of the API.
     name = create(client, lines("a", "b", config={"temperature": 0}))
     sim.clock.advance(minutes=2)
     found = results(client, name)
@@ -343,7 +343,7 @@ def test_an_expired_batch_has_nothing_to_read() -> None:
         sim.clock.advance(minutes=1)
         running = client.batches.get(name=name)
         sim.clock.advance(hours=48)
-        # By then its input is gone, too.
+        # By then its input has been deleted, too.
         ended = client.batches.get(name=name)
 
         assert running.state == types.JobState.JOB_STATE_RUNNING

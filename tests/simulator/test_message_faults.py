@@ -1,4 +1,4 @@
-"""Every fault of those who carry messages: what a sender sees, and what was really taken."""
+"""Every fault of message providers: the sender's view, and the messages really accepted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def client(sim: Simulator) -> Iterator[Client]:
 
 
 class Lost(Exception):
-    """The sender has no answer that it could read."""
+    """The sender has no readable answer."""
 
 
 def send(sim: Simulator, client: Client, provider: str, token: str = "tok-1") -> int:
@@ -63,7 +63,7 @@ def test_each_fault_has_its_test_and_a_name_of_its_own() -> None:
         ("accept_then_drop", 1),
         ("truncated_answer", 1),
         ("drop_before_accept", 0),
-        # Faults of the model providers that fit, aimed at sending.
+        # Faults of the model providers that also apply to sending.
         ("accept_then_reset", 1),
         ("reset_before", 0),
     ],
@@ -240,11 +240,11 @@ def test_a_fault_can_be_aimed_at_one_token(sim: Simulator, client: Client, provi
     assert [taken.token for taken in sim.messages.accepted] == ["tok-1", "tok-3"]
 
 
-# -- asking
+# -- lookups
 
 
 def found_of(client: Client, provider: str, sent_id: str) -> list[str]:
-    """The ids that a question finds."""
+    """The ids that a lookup finds."""
     match provider:
         case "postmark":
             return [shown["MessageID"] for shown in client.postmark_find().json()["Messages"]]

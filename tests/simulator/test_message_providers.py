@@ -1,4 +1,4 @@
-"""Those who carry messages, over HTTP: what they answer, and what they have really taken."""
+"""Message providers over HTTP: their answers, and the messages that they really accepted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = "whsec_" + base64.b64encode(b"a key of the receiver").decode()
 
 
 class Client:
-    """Sends one message to each of them, and asks for it, in their own words."""
+    """Sends one message to each of them, and looks it up, in their own formats."""
 
     def __init__(self, sim: Simulator, key: str = "key") -> None:
         self.sim = sim

@@ -184,7 +184,7 @@ def test_text_is_returned_unchanged_in_the_results() -> None:
 
     assert "line\u2028line\u0085Ende \u00fc".encode() in raw
     assert [text_of(json.loads(line)) for line in raw.split(b"\n")[:-1]] == [text, text]
-    # Anyone who splits it as text has pieces of lines.
+    # A client that splits it as text gets pieces of lines.
     assert len(raw.decode().splitlines()) == 6
 
 
@@ -436,7 +436,7 @@ def test_the_provider_s_own_batch_client_runs_a_whole_job() -> None:
 
     with Simulator(responder=answer, pace=at_once) as sim:
         responses, failed = asyncio.run(story(sim))
-        # It takes away its input and its results, as it should.
+        # It deletes its input and its results, as it should.
         assert sim.state.files == {}
 
     assert responses["good"].choices[0].message.content == "Answer to: good"

@@ -39,7 +39,7 @@ def client(sim: Simulator, timeout: float = 10.0) -> Iterator[smtplib.SMTP]:
 
 def trust(sim: Simulator) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=sim.smtp.certificate)
-    # What Python asks for by itself from 3.13 on.
+    # Python requires this by default from 3.13 on.
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     return context
 

@@ -1,4 +1,4 @@
-"""The simulated world: time, determinism, validation, accounts, the bill and the leak detector."""
+"""The state of the simulator: time, determinism, validation, accounts, bill and leak detector."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not() -> None:
     assert tell(1)[1] != tell(2)[1]
 
 
-# -- what is refused
+# -- refusals
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_form_is_read_wherever_its_boundaries_fall() -> None:
         assert form.file.size == size
 
 
-# -- who answers
+# -- authentication
 
 
 def test_a_responder_of_ones_own_answers_batches_and_calls() -> None:
@@ -431,7 +431,7 @@ def test_many_results_are_streamed_without_being_held(plain: Plain, sim: Simulat
                 seen += len(piece)
 
     assert seen > count * size
-    # The 12 MiB and more that went through are held nowhere; ru_maxrss is in KiB.
+    # The 12 MiB and more of the requests are held nowhere; ru_maxrss is in KiB.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 6 * 1024
 
 

@@ -11,7 +11,7 @@ forks = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
 def in_child(work: Callable[[], object]) -> str:
-    """What *work* says in a child, or the name of its error."""
+    """The result of *work* in a child, or the name of its error."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""A store that a whole file shares, for tests that look only at rows of their own."""
+"""A store that a whole file shares, for tests that read only rows of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows in any state, written by hand, past every line of our own code but the database's."""
+"""Rows in any state, written by hand, with only the database constraints as a check."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_LEASE = {"lease_expires_at": None, "claimed_at": None, "claimed_by": None}
 _OPEN = {"finished_at": None, "key_expires_at": None, "result": None}
 _ENDED = {**_NO_LEASE, "finished_at": NOON, "key_expires_at": LATER, "result": None}
 
-# Everything but the state that a row of that state must show.
+# The other columns that a row of each state must have.
 SHAPE: dict[State, dict[str, Any]] = {
     State.QUEUED: {**_NO_LEASE, **_OPEN, "queue": "q:default"},
     State.PROCESSING: {
@@ -58,7 +58,7 @@ _WAY: dict[State, tuple[State, ...]] = {
 
 
 def insert(store: Store, org_id: str = ORG, **columns: Any) -> str:
-    """A queued job; *columns* replace what it would have."""
+    """A queued job; *columns* replace its defaults."""
     job_id = str(uuid.uuid4())
     job_type = columns.get("job_type", "report.export")
     row = {
@@ -94,7 +94,7 @@ def update(store: Store, job_id: str, **columns: Any) -> None:
 
 
 def move(store: Store, job_id: str, old: State, new: State) -> None:
-    """Change the state and all that goes with it, so that only the edge itself can be wrong."""
+    """Change the state and all its columns, so that only the transition itself can be wrong."""
     columns = {"state": new, **SHAPE[new]}
     changes = ", ".join(f"{name} = :{name}" for name in columns)
     if (old, new) == (State.QUEUED, State.PROCESSING):
@@ -103,7 +103,7 @@ def move(store: Store, job_id: str, old: State, new: State) -> None:
 
 
 def job_in(store: Store, state: State, **columns: Any) -> str:
-    """A job that came to *state* by legal edges."""
+    """A job that reached *state* by legal transitions."""
     job_id = insert(store, **columns)
     old = State.QUEUED
     for new in _WAY[state]:
@@ -127,5 +127,5 @@ class _Refused:
 
 
 def refused(*rules: str) -> _Refused:
-    """The database refuses what happens inside, by one of these rules."""
+    """The database refuses the block, by one of these constraints."""
     return _Refused(*rules)

@@ -1,4 +1,4 @@
-"""A wire to PostgreSQL that can be cut between the server's answer and the client's ear."""
+"""A proxy to PostgreSQL that can cut the connection between an answer and the client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Wire:
     """Passes bytes to a server until a test drops an answer.
 
     ``lose_answer_to(word)``: the next message that contains *word* reaches the server and is
-    answered; the answer is thrown away and the connection is cut.
+    answered; the answer is dropped and the connection is cut.
     """
 
     def __init__(self, port: int) -> None:

@@ -27,18 +27,18 @@ from tests.story import ORG, look, make_holdfast, timeline
 
 
 class Rollback(Exception):
-    """The caller thinks better of it."""
+    """The caller rolls back."""
 
 
 class Anything:
-    """What a row factory of the caller's could make."""
+    """A possible row of the caller's row factory."""
 
     def __init__(self, **columns: Any) -> None:
         self.columns = columns
 
 
 class SessionOfTheirs(Session):
-    """As frameworks derive one."""
+    """A connection class as frameworks derive it."""
 
 
 def _path(url: str) -> str:

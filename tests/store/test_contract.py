@@ -1,4 +1,4 @@
-"""The contract is the database's: what it forbids is refused to anybody with a connection."""
+"""The contract is enforced by the database, for every connection."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_outcome_of_an_ended_job_is_recorded_once(
 ) -> None:
     job_id = job_in(store, end)
 
-    # A value that breaks a second rule as well may be caught by that one first.
+    # If a value violates a second constraint as well, the database may check that one first.
     also = {
         "lease_token": "job_lease_token",
         "result": "job_completed_iff_result",

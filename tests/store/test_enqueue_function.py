@@ -1,4 +1,4 @@
-"""holdfast.enqueue(…): the same rules as the Python call, for any language with a connection."""
+"""holdfast.enqueue(…): the same rules as the Python call, in SQL from any language."""
 
 from __future__ import annotations
 

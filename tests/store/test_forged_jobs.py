@@ -66,7 +66,7 @@ each_way = pytest.mark.parametrize("bound", [as_login, as_handler])
 
 
 def first_of(hf: Holdfast, org_id: str) -> str:
-    """The job that a tenant had before anything was forged."""
+    """The job that a tenant had before the forgery."""
     found = "SELECT id FROM holdfast.job WHERE org_id = :org_id ORDER BY id LIMIT 1"
     return str(look(hf.store, found, org_id=org_id)[0]["id"])
 
@@ -217,7 +217,7 @@ def new_id() -> str:
 def ask(
     connection: psycopg.Connection[Any], job: dict[str, Any], frame: dict[str, Any], **given: Any
 ) -> list[dict[str, Any]]:
-    """Call the function as the Python call does, with whatever a hostile caller says instead."""
+    """Call the function as the Python call does, with the values of a hostile caller."""
     made = new_id()
     jobs = {
         "frame": 0,
@@ -257,7 +257,7 @@ def ask(
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-# What the caller says in its job and in its frame, and by which word the refusal names it.
+# The values of the caller in its job and in its frame, and the word in the refusal.
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "another tenant": (
         {"idempotency_key": f"order.ship:{OTHER_ORG}::x"},

@@ -1,4 +1,4 @@
-"""A login for handlers alone: nothing that a handler can write in SQL reaches another tenant."""
+"""A separate login for handlers: no SQL of a handler reaches another tenant."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _names = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def logins(postgres: PostgresServer) -> Iterator[None]:
-    """Two logins as the documents describe them; the engine's is no superuser either."""
+    """Two logins as the documents describe them; the engine's is not a superuser either."""
     with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
         admin.execute(f"CREATE ROLE {LOGIN} LOGIN")
         admin.execute(f"GRANT holdfast_handler TO {LOGIN}")
@@ -67,7 +67,7 @@ def url(postgres_url: str, logins: None) -> str:
         )
         for org_id in (ORG, OTHER_ORG):
             admin.execute("INSERT INTO note VALUES (%s, 'first')", (org_id,))
-        # A function as an application may have one. It is for the tenant that calls it.
+        # A function as an application may define it. It is for the tenant that calls it.
         admin.execute(
             "CREATE FUNCTION forget_notes() RETURNS void LANGUAGE sql SECURITY DEFINER AS"
             " $$ DELETE FROM note WHERE org_id = holdfast.current_tenant() $$"
@@ -84,7 +84,7 @@ def shop(url: str, clock: FakeClock) -> Iterator[Holdfast]:
 
 @pytest.fixture
 def open_shop(url: str, tmp_path: Path) -> Iterator[Holdfast]:
-    """The same with a clock that runs: verify compares what a tenant and the engine wrote."""
+    """The same with a running clock: verify compares the rows of a tenant and of the engine."""
     files = ArtifactSettings(store=f"file://{tmp_path}/files")
     settings = Settings(db=as_login(url, ENGINE), handler_db=as_login(url, LOGIN), artifacts=files)
     with Holdfast(settings=settings) as hf:
@@ -230,7 +230,7 @@ def rows_of_the_other_tenant(url: str) -> list[Any]:
 
 
 def take_all(connection: Any) -> None:
-    """Try to change the other tenant's rows, and keep what was possible."""
+    """Try to change the other tenant's rows, and record what was possible."""
     for text in TAKE:
         connection.execute("SAVEPOINT attempt")
         with suppress(psycopg.Error):
@@ -260,12 +260,12 @@ def test_a_hostile_statement_reads_and_writes_no_other_tenant(shop: Holdfast, ur
             try:
                 seen[attack] = tenants_in(connection)
             except psycopg.Error:
-                # With row_security off the server refuses what a policy would have filtered.
+                # With row_security off the server refuses rows that a policy would have filtered.
                 seen[attack] = set()
                 connection.execute("ROLLBACK TO before_attack")
             take_all(connection)
 
-    # Each attack is a job of its own, mostly on the session of the attack before it.
+    # Each attack is a separate job, mostly on the session of the attack before it.
     for attack in HOSTILE:
         run(shop, handler)
 
@@ -313,7 +313,7 @@ def test_a_transaction_of_the_handler_s_own_is_bound_to_no_tenant(
 def test_the_next_job_on_the_same_connection_finds_nothing_of_the_one_before(
     shop: Holdfast, url: str
 ) -> None:
-    """One connection after the other: what a hostile job leaves must not meet the next tenant."""
+    """One connection for all jobs: state that a hostile job leaves must not reach others."""
     sessions: list[int] = []
     found: dict[str, Any] = {}
 
@@ -520,7 +520,7 @@ def test_an_audit_handler_that_leaves_its_role_changes_no_table_of_the_applicati
 
 @pytest.mark.parametrize("stale", ["of a restored dump", "of this server"])
 def test_a_binding_that_was_left_behind_never_applies(shop: Holdfast, url: str, stale: str) -> None:
-    """Whatever transaction id comes next: after a COMMIT of its own a handler has no tenant."""
+    """With any transaction id: after a COMMIT of its own a handler has no tenant."""
     started = "pg_postmaster_start_time()"
     if stale == "of a restored dump":
         started += " - interval '1 day'"
@@ -584,7 +584,7 @@ def test_the_command_prints_the_sql_that_makes_a_fit_login(
     assert refused.exit_code == 2
 
 
-# -- a login that is no wall
+# -- a login without isolation
 
 
 @contextmanager
@@ -666,11 +666,11 @@ def test_sqlite_has_no_logins(tmp_path: Any) -> None:
         make_holdfast(f"sqlite:///{tmp_path}/x.db", handler_db="postgresql://x@localhost/y")
 
 
-# -- one login for all: a guard rail
+# -- one login for all: no isolation against hostile code
 
 
 def test_on_the_engine_s_login_a_setting_still_decides(url: str, clock: FakeClock) -> None:
-    """Not a wall: this is what the documents and the doctor say of a deployment with one login."""
+    """One login does not isolate tenants: the documents and the doctor say so."""
     seen: list[set[str]] = []
     with make_holdfast(as_login(url, ENGINE), clock) as hf:
         hf.job("order.ship")(lambda job, payload: payload)

@@ -1,6 +1,6 @@
 """No statement reads the whole of history, or all jobs because of it.
 
-The rows are long: the planner weighs pages, and 4,000 rows of 1 kB take as many as 16,000 short
+The rows are long: the planner counts pages, and 4,000 rows of 1 kB take as many as 16,000 short
 ones.
 """
 
@@ -187,7 +187,7 @@ def test_one_job_one_key_and_one_page_are_found_in_either_table(measured: Store)
 
 
 def test_the_trigger_that_guards_a_key_uses_the_index(crowded: Holdfast, measured: Store) -> None:
-    """What it costs: an enqueue of one reads no more of history than a few pages."""
+    """The cost: an enqueue of one job reads only a few pages of history."""
     if measured.dialect.name == "sqlite":
         text = plan(
             measured,

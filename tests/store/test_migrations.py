@@ -1,4 +1,4 @@
-"""Migrations run once, by one at a time; a schema of another age is refused with advice."""
+"""Migrations run once, by one process at a time; another schema version is refused with advice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def empty_url(request: pytest.FixtureRequest) -> str:
 
 
 def schema_of(store: Store) -> list[dict[str, Any]]:
-    """Everything that migrations make, as the database describes it."""
+    """All objects that migrations create, as the database describes them."""
     if store.dialect.name == "sqlite":
         return [dict(row) for row in look(store, "SELECT * FROM sqlite_schema ORDER BY name")]
     return [

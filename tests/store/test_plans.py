@@ -1,6 +1,6 @@
 """No statement of the claim path reads the whole table of jobs.
 
-The rows are long: the planner weighs pages, and 5,000 rows of 1 kB take as many as 20,000 short
+The rows are long: the planner counts pages, and 5,000 rows of 1 kB take as many as 20,000 short
 ones.
 """
 

@@ -55,7 +55,7 @@ def fill_pool(store: Store, size: int) -> None:
 
 
 def kill_connections(url: str) -> int:
-    """End every backend of Holdfast's on this database; say how many."""
+    """End every backend of Holdfast on this database; return their number."""
     with psycopg.connect(url, autocommit=True) as admin:
         killed = admin.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
@@ -97,7 +97,7 @@ def test_work_whose_connection_dies_under_it_runs_again_from_its_beginning(
 
 
 def test_every_transaction_limits_how_long_it_may_be_idle(shop: Holdfast) -> None:
-    """A process that freezes inside of it would keep its locks for as long as it is frozen."""
+    """A process that freezes inside of it keeps its locks while it is frozen."""
     limits: list[str] = []
 
     def note(connection: Any) -> None:
@@ -212,7 +212,8 @@ def test_a_claim_whose_commit_is_lost_is_rescued_when_its_lease_ends(
     wired: tuple[Holdfast, Wire],
 ) -> None:
     hf, wire = wired
-    # Of two tenants: one lane alone would be prepared first, and only that answer lost.
+    # Of two tenants: with one backlog alone the statement would be prepared first, and only that
+    # answer lost.
     enqueued = [hf.enqueue("order.ship", {}, org_id=org_id).id for org_id in (ORG, OTHER_ORG)]
 
     # Without statements of extensions a claim is one statement, and its answer that of the commit.
@@ -445,7 +446,7 @@ def test_a_worker_with_busy_threads_claims_an_announced_latecomer(
         begun.append(job.org_id)
         going.wait(30)
 
-    # By somebody who has gone, so that their announcement is not taken for the latecomer's.
+    # By a closed connection, so that its notification is not taken for the later one's.
     with Holdfast(settings=Settings(db=postgres_url)) as crowd:
         crowd.job("wait")(wait)
         crowd.enqueue_many("wait", [{"n": n} for n in range(50)], org_id=ORG)
@@ -478,7 +479,7 @@ def test_a_reader_sees_one_moment(shop: Holdfast) -> None:
 
 
 class SkippedTime:
-    """The module ``time``, in which a sleep is over at once."""
+    """The module ``time`` with a sleep that returns at once."""
 
     slept = 0.0
 

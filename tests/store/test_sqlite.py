@@ -1,4 +1,4 @@
-"""SQLite: one file shared fairly and safely by threads and processes of one machine."""
+"""SQLite: threads and processes of one machine share one file fairly and safely."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def count_jobs(store: Store) -> int:
 
 
 class Crowd:
-    """Writers that all wait for their turn before the first one gets it."""
+    """Writers that all wait before the first one gets the lock."""
 
     def __init__(self, store: SqliteStore, works: list[Callable[[], Any]]) -> None:
         self.store = store
@@ -194,7 +194,7 @@ PROCESS = """
 
 @pytest.mark.req("C-02")
 def test_a_commit_waits_for_the_disk_on_every_connection(store: SqliteStore) -> None:
-    """2 is FULL: what was acknowledged survives a power cut. NORMAL, 1, may lose it."""
+    """2 is FULL: an acknowledged commit survives a power cut. NORMAL, 1, may lose it."""
 
     def synchronous(tx: Any) -> int:
         return int(tx.connection.execute("PRAGMA synchronous").fetchone()[0])
@@ -220,7 +220,7 @@ def test_processes_on_one_file_lose_nothing_and_double_nothing(sqlite_url: str) 
     many, names = 50, ["a", "b", "c", "d"]
     begin = str(time.time() + 1.5)
 
-    # No file yet: the first to open it also makes the schema, and all four try.
+    # No file yet: the first process that opens it also makes the schema, and all four try.
     running = [
         subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(PROCESS), sqlite_url, name, begin, str(many)],
@@ -246,7 +246,7 @@ def test_processes_on_one_file_lose_nothing_and_double_nothing(sqlite_url: str) 
     assert len(claimed) == len(set(claimed))
     assert {row["lease_token"] for row in rows} == {0, 1} if left else {1}
     assert len(claimed) + len(left) == len(rows)
-    # How much each of them gets is the scheduler's affair, that none goes without is ours.
+    # The scheduler decides how much each of them gets; each must get some.
     assert all(each["claimed"] for each in told)
 
 
@@ -321,7 +321,7 @@ def test_a_child_does_not_hold_the_lock_that_its_parent_died_with(
         os._exit(0)
     os.read(told, 1)
 
-    # As death would: the parent's copy is gone without an unlock.
+    # As after a kill: the parent's copy is gone without an unlock.
     store._lock.close()
     probe = os.open(sqlite_url.removeprefix("sqlite:///") + ".lock", os.O_RDWR)
     try:

@@ -1,4 +1,4 @@
-"""Every statement: tenants named, one text for both databases, and as few of them as promised."""
+"""Every statement: its tenant, one text for both databases, and the documented number of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ROOTS = [
     Path(str(resources.files(name)))
     for name in ("holdfast", "holdfast_llm", "holdfast_rewrite", "holdfast_review")
 ]
-# Those for one database, catalog.sqlite.sql, are read with the file that they belong to.
+# Statements for one database, catalog.sqlite.sql, are read with the file that they belong to.
 FILES = sorted(
     {
         (root, path.with_name(re.sub(r"\.(sqlite|postgres)\.sql$", ".sql", path.name)))
@@ -184,7 +184,7 @@ def test_a_name_is_used_once_in_a_file() -> None:
 
 
 class Count:
-    """How many statements a piece of work takes."""
+    """The number of statements of an operation."""
 
     def __init__(self) -> None:
         self.statements = 0

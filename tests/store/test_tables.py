@@ -1,4 +1,4 @@
-"""Every table declares what it belongs to, and the keys of a tenant's tables start with it."""
+"""Every table declares its tenant column, and the keys of tenant tables start with it."""
 
 from __future__ import annotations
 

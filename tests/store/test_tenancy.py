@@ -329,7 +329,7 @@ def empty_database(server: PostgresServer, owner: str) -> Iterator[str]:
 
 @pytest.fixture
 def fresh_server() -> Iterator[PostgresServer]:
-    """A server that has never heard of Holdfast: roles belong to the whole server."""
+    """A server without the roles of Holdfast: roles belong to the whole server."""
     server = PostgresServer()
     yield server
     server.close()

@@ -1,4 +1,4 @@
-"""The lock file of SQLite: waited for as long as asked, and never kept by a caller that gave up."""
+"""The lock file of SQLite: callers wait up to their limit, and never keep it after a timeout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An application whose jobs end in every way there is, for a real worker that is scraped."""
+"""An application whose jobs end in every possible way, for a real worker that is scraped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = RetryPolicy(steps=(timedelta(0),))
 
 
 class CardDeclined(Permanent):
-    """The bank said no."""
+    """The bank refused the payment."""
 
     error_class = "CARD_DECLINED"
 
@@ -58,7 +58,7 @@ def make(url: str) -> Holdfast:
 
 
 def _wait(job: Context, payload: dict[str, Any]) -> None:
-    """Say that it began, then run until it is canceled or let go."""
+    """Report the start, then run until the job is canceled or released."""
     if job.attempt > 1:
         return
     Path(payload["began"]).touch()
@@ -69,7 +69,7 @@ def _wait(job: Context, payload: dict[str, Any]) -> None:
 
 
 def __getattr__(name: str) -> Holdfast:
-    """``tests.telemetry.app:hf``, on the database of the moment."""
+    """``tests.telemetry.app:hf``, on the current database."""
     if name != "hf":
         raise AttributeError(name)
     return make(os.environ["HOLDFAST_DB"])

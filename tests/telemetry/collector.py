@@ -1,4 +1,4 @@
-"""A collector on the loopback: what OpenTelemetry's own exporter sends is parsed and kept."""
+"""A collector on loopback that parses and stores the spans of OpenTelemetry's exporter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 @dataclass(frozen=True)
 class Seen:
-    """A span as it came over the wire."""
+    """A span as it was transferred."""
 
     name: str
     trace_id: str

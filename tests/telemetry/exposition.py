@@ -1,6 +1,6 @@
-"""What promtool checks of Prometheus's text format, and what S-9 asks of labels, as one function.
+"""Checks of Prometheus's text format, as in promtool, and of its labels, as in S-9.
 
-The text is read here by hand: the library that wrote it is not asked whether it wrote it well.
+The text is parsed by hand, independently of the library that wrote it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SUFFIXES = {
     "gauge": ("",),
     "histogram": ("_bucket", "_sum", "_count"),
 }
-# Whose values a caller or a tenant could make without end.
+# Labels whose values a caller or a tenant could create without limit.
 UNBOUNDED = frozenset(
     {"org_id", "tenant", "project_id", "job_id", "id", "worker_id", "request_id", "correlation_id"}
 )
@@ -43,7 +43,7 @@ class Family:
 
 
 def value(text: str, name: str, **labels: str) -> float:
-    """The value of one sample; it must be there."""
+    """The value of one sample, which must exist."""
     wanted = tuple(sorted(labels.items()))
     for family in read(text).values():
         for (sample, found), number in family.samples.items():
@@ -59,7 +59,7 @@ def read(text: str) -> dict[str, Family]:
 
 
 def problems_of(text: str) -> list[str]:
-    """Everything that is wrong with the text; nothing if Prometheus can take it."""
+    """All errors of the text; none if Prometheus can read it."""
     families, problems = _read(text)
     for family in families.values():
         problems += _problems_of(family)

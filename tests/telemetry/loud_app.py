@@ -1,4 +1,4 @@
-"""An application that makes every kind of noise there is, with a canary in each."""
+"""An application with every kind of output, and a canary in each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ library = logging.getLogger("some.library")
 
 
 class Odd(BaseException):
-    """Neither an error nor a signal of ours: it takes the thread with it."""
+    """Neither an error nor a signal of ours: it ends the thread."""
 
 
 class Falls:

@@ -1,4 +1,4 @@
-"""Which metrics and labels an expression of PromQL asks for: as much of it as our files use."""
+"""The metrics and labels of a PromQL expression, for the syntax that our files use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BadQuery(ValueError):
 
 @dataclass
 class Query:
-    """What an expression asks for."""
+    """The metrics and labels of an expression."""
 
     selectors: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     grouped_by: set[str] = field(default_factory=set)
@@ -35,7 +35,7 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """Raises BadQuery for what is not well formed."""
+    """Raises BadQuery for an invalid expression."""
     tokens = list(_tokens(text))
     _check_brackets(tokens, text)
     found = Query()

@@ -1,4 +1,4 @@
-"""A receiver of webhooks on the loopback that answers well, badly, slowly, elsewhere or never."""
+"""A receiver of webhooks on loopback that answers well, badly, slowly, with a redirect or never."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def receiving(
                 self.close_connection = True
 
         def do_GET(self) -> None:
-            """Who follows a redirect comes back with a GET."""
+            """A client that follows a redirect sends a GET."""
             receiver.got.append(({}, b"{}"))
 
         def log_message(self, *_: Any) -> None: ...

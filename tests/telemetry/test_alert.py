@@ -158,7 +158,7 @@ def test_the_same_trouble_has_the_same_fingerprint() -> None:
     assert prints[0] == prints[1] != prints[2]
 
 
-# -- once in a while
+# -- rate limit
 
 
 class Told(list[Alert]):
@@ -187,7 +187,7 @@ def test_a_storm_is_one_alert_a_period_with_a_count(clock: FakeClock) -> None:
     alerts.flush()
     assert [item.count for item in told] == [1, 1, 99]
 
-    # The period begins anew with what was told, and nothing more is nothing more.
+    # The period restarts with the reported alerts; without further ones, none are sent.
     clock.advance(seconds=60)
     alerts.flush()
     assert len(told) == 3
@@ -244,7 +244,7 @@ def test_endless_kinds_of_trouble_do_not_fill_the_memory(
         alerts(dead(f"E_{number}"))
 
     assert len(alerts._told) == 10
-    # What was held back of the one that had to go is told, not forgotten.
+    # The suppressed alerts of the evicted entry are reported, not forgotten.
     assert [item.count for item in told if "FIRST" in item.summary] == [1, 1]
     assert len(told) == 52
     alerts.close()
@@ -391,7 +391,7 @@ def test_alerts_are_lines_of_the_log(hf: Holdfast) -> None:
     assert line["summary"] == "A mail.send job was dead-lettered with GONE at stage run, attempt 5"
 
 
-# -- a target that takes its time
+# -- a slow target
 
 
 def one(found: Event | None = None) -> Alert:

@@ -177,7 +177,7 @@ def hang(handler: BaseHTTPRequestHandler, number: int) -> None:
 
 
 def drip(handler: BaseHTTPRequestHandler, number: int) -> None:
-    """A byte now and then, each in time, and never the end."""
+    """A byte now and then, each within the timeout, without an end."""
     for _ in range(200):
         handler.wfile.write(b"H")
         handler.wfile.flush()

@@ -1,4 +1,4 @@
-"""The batch lane as an operator sees it from outside: lines, counters, alerts and gauges."""
+"""Telemetry of batch processing: log lines, counters, alerts and gauges."""
 
 from __future__ import annotations
 

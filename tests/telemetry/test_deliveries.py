@@ -1,4 +1,4 @@
-"""Deliveries as an operator sees them from outside: lines, counters, alerts and gauges."""
+"""Telemetry of deliveries: log lines, counters, alerts and gauges."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_one_trouble_of_one_channel_is_reported_once(hf: Holdfast) -> None:
     assert (told[-1].count, told[-1].subject["delivery_id"]) == (2, "d-3")
 
 
-# -- what the database knows
+# -- gauges from the database
 
 
 def reading_of(hf: Holdfast) -> Reading:

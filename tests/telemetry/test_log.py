@@ -1,4 +1,4 @@
-"""A worker says everything as lines of JSON, whatever happens in it; and nothing private."""
+"""A worker logs everything as lines of JSON, in every situation, without private data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture
 def taken() -> Iterator[io.StringIO]:
-    """This process, all its words going to a stream."""
+    """This process, with all its log records on a stream."""
     stream = io.StringIO()
     log.install("info", stream)
     yield stream
@@ -43,7 +43,7 @@ def taken() -> Iterator[io.StringIO]:
 
 
 def lines(text: io.StringIO | str) -> list[dict[str, Any]]:
-    """What was logged, without what an outlet of another story still says of its alerts."""
+    """The log, without late records of another test's alert sink."""
     whole = text if isinstance(text, str) else text.getvalue()
     found = [json.loads(line) for line in whole.splitlines()]
     return [line for line in found if line.get("event") != "alert.undelivered"]
@@ -53,7 +53,7 @@ def named(found: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:
     return [line for line in found if line["event"] == event]
 
 
-# -- what a handler logs by itself
+# -- records of handlers
 
 
 @pytest.mark.req("M-01", "M-02")
@@ -164,7 +164,7 @@ def test_libraries_are_heard_from_info_on_even_when_we_debug(taken: io.StringIO)
     assert [line["event"] for line in lines(taken)] == ["log", "job.started"]
 
 
-# -- what nobody catches
+# -- uncaught exceptions
 
 
 @pytest.mark.req("M-01", "M-03")
@@ -174,7 +174,7 @@ def test_a_warning_a_dead_thread_and_what_cannot_be_raised_are_lines_without_the
     def die() -> None:
         raise RuntimeError(CANARY)
 
-    # What others left behind is told before we begin.
+    # Exceptions of earlier tests are reported before this one begins.
     gc.collect()
     taken.seek(0)
     taken.truncate()

@@ -1,4 +1,4 @@
-"""Metrics from events: which are counted, under which names, and which labels they may have."""
+"""Metrics from events: their names, and their allowed labels."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def text_of(metrics: Metrics) -> str:
 
 @pytest.fixture
 def metrics(hf: Holdfast) -> Metrics:
-    """Of an application whose jobs do what their payload says."""
+    """The metrics of an application whose payloads select the outcome of a job."""
 
     @hf.job("order.ship", max_attempts=3, retry=NOW)
     def ship(job: Context, payload: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ def test_each_failed_attempt_is_counted_and_each_dead_job_once(
     ship = {"job_type": "order.ship", "queue": "q:default"}
     assert value(text, "jobs_failed_total", **ship, error_class="NETWORK_TIMEOUT") == 3
     assert value(text, "jobs_failed_total", **ship, error_class="SCHEMA_INVALID") == 1
-    # By the queue that they came from: all of them lie in q:deadletter.
+    # By their original queue: all of them are in q:deadletter.
     assert value(text, "deadletter_total", **ship) == 2
     assert value(text, "holdfast_jobs_settled_total", **ship, outcome="retry") == 2
     assert value(text, "jobs_succeeded_total", **ship) == 0
@@ -326,7 +326,7 @@ def test_a_failure_of_the_application_has_its_own_label(hf: Holdfast, metrics: M
         error_class = "CARD_DECLINED"
 
     class Unspeakable(Transient):
-        """Its word comes past the check of its declaration."""
+        """Its value bypasses the check of the declaration."""
 
     Unspeakable.error_class = 'BAD"} 1\n'
 
@@ -343,7 +343,7 @@ def test_a_failure_of_the_application_has_its_own_label(hf: Holdfast, metrics: M
 def test_an_application_can_have_so_many_error_classes_and_no_more(
     hf: Holdfast, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Other tests have declared some, and classes live long.
+    # Other tests have declared some, and classes are not freed.
     labels = label.Labels(hf)
     labels.error_class("NOBODYS")
     bound = len(labels._own) + 5
@@ -382,7 +382,7 @@ def test_no_tenant_id_or_payload_is_in_the_text(hf: Holdfast, metrics: Metrics) 
         assert hidden not in text
 
 
-# -- what else is counted, and how the set is kept closed
+# -- other counters, and the closed set of names
 
 
 def test_runs_and_ticks_are_counted_by_name_and_outcome(hf: Holdfast, metrics: Metrics) -> None:

@@ -1,4 +1,4 @@
-"""Metrics are an extra: who does not ask for them pays nothing and needs nothing."""
+"""Metrics are an extra: an application without them needs no packages and has no cost."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_worker_works_without_the_library(url: str) -> None:
 def test_a_worker_that_is_to_serve_metrics_says_which_extra_it_needs(url: str) -> None:
     commands = [["worker", "--metrics-port", "9464"], ["metrics"]]
 
-    # Each in a child of its own of a process that has imported everything.
+    # Each in a forked child of a process that has imported everything.
     ran = python(
         f"{WITHOUT}\nimport os\nimport holdfast.cli\nfor command in {commands!r}:\n"
         "    child = os.fork()\n    if child == 0:\n"

@@ -1,4 +1,4 @@
-"""The dashboard, the alert rules and the page of documentation speak of metrics that there are."""
+"""The dashboard, the alert rules and the documentation name only existing metrics."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
 
 FUNCTIONS = frozenset({"sum", "max", "rate", "increase", "absent", "histogram_quantile"})
-# Prometheus adds these to whatever it scrapes.
+# Prometheus adds these to every sample.
 TARGET_LABELS = frozenset({"instance", "job"})
 
 
 def metrics() -> dict[str, tuple[str, frozenset[str]]]:
-    """Every metric there is: its kind and its labels, by the name that is exposed."""
+    """Every existing metric: its kind and its labels, by the name that is exposed."""
     hf = Holdfast(settings=Settings(db="sqlite:"))
     made = Metrics(hf)
     found = {"holdfast_db_up": ("gauge", frozenset[str]())}
@@ -61,7 +61,7 @@ METRICS = metrics()
 
 
 def series(name: str) -> frozenset[str] | None:
-    """The labels of a series that can be asked for; None if there is none of that name."""
+    """The labels of a series; None if no series has that name."""
     for base, (kind, labels) in METRICS.items():
         if kind == "histogram":
             if name in (f"{base}_sum", f"{base}_count"):
@@ -74,7 +74,7 @@ def series(name: str) -> frozenset[str] | None:
 
 
 def values(name: str, label: str) -> frozenset[str] | None:
-    """The words that may stand in a label; None where an application has its own."""
+    """The possible values of a label; None if the application defines them."""
     match name, label:
         case ("holdfast_queue_depth", "state"):
             return frozenset(DEPTH_STATES)
@@ -115,7 +115,7 @@ def values(name: str, label: str) -> frozenset[str] | None:
 
 
 def problems_of(text: str) -> Iterator[str]:
-    """What an expression asks for that there is not."""
+    """The metrics and labels of an expression that do not exist."""
     query = parse(re.sub(r"\[\$__\w+\]", "[5m]", text))
     yield from (f"{name}()" for name in query.functions - FUNCTIONS)
     offered: set[str] = set(TARGET_LABELS)
@@ -136,7 +136,7 @@ def problems_of(text: str) -> Iterator[str]:
 
 
 def _misused(query: Query, text: str) -> Iterator[str]:
-    """A counter is asked for its rate, and a gauge never is."""
+    """Expressions use the rate of a counter, and never that of a gauge."""
     for name, _ in query.selectors:
         kind = METRICS.get(name, ("histogram",))[0]
         rated = re.search(rf"\b(rate|increase)\({name}\b", text) is not None

@@ -1,4 +1,4 @@
-"""Gauges: what the database knows of itself, and what it may cost to ask."""
+"""Gauges: figures from the database, and the cost of reading them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def present(hf: Holdfast, worker_id: str, *queues: str) -> Heartbeat:
     return Heartbeat(hf.store, {}, worker_id, queues, ["order.ship"], lease_ms=60_000)
 
 
-# -- what they say
+# -- values
 
 
 def test_jobs_are_counted_as_ready_delayed_and_running(shop: Holdfast, clock: FakeClock) -> None:
@@ -69,7 +69,7 @@ def test_jobs_are_counted_as_ready_delayed_and_running(shop: Holdfast, clock: Fa
     shop.enqueue_many("order.ship", [{}] * 2, org_id=ORG, not_before_at=soon)
     shop.enqueue("order.ship", {}, org_id=ORG, not_before_at=later)
     claim(shop, limit=4)
-    # Nobody promotes what has come due: there is no worker. It is ready all the same.
+    # No worker promotes the due jobs. They are ready all the same.
     clock.advance(minutes=2)
 
     depth = reading_of(shop)["holdfast_queue_depth"]
@@ -96,8 +96,8 @@ def test_the_age_is_the_time_that_the_longest_waiting_job_has_been_ready(
 
     clock.advance(seconds=90)
     assert age() == 130
-    # The one that was put off has come due, half a minute ago; once a worker has promoted it, it
-    # counts from there, though it was created first.
+    # The deferred one became due half a minute ago; once a worker has promoted it, it counts from
+    # then, though it was created first.
     promote_jobs(shop.store, ["q:default"])
     shop.cancel(waiting.id, org_id=ORG, actor="user:1", reason="not needed")
     clock.advance(seconds=10)
@@ -231,7 +231,7 @@ def test_an_old_transaction_is_seen_where_there_can_be_one(shop: Holdfast) -> No
 
         assert found["holdfast_db_oldest_xmin_age_seconds"][()] >= 0.05
         assert found["holdfast_db_hidden_transactions"][()] == 0
-    # Its own snapshot is none.
+    # Its own snapshot does not count.
     assert reading_of(shop)["holdfast_db_oldest_xmin_age_seconds"][()] < 0.05
 
 
@@ -268,7 +268,7 @@ def test_every_gauge_is_shown_and_none_beyond(shop: Holdfast) -> None:
         assert set(found) == set(known)
 
 
-# -- what they cost
+# -- costs
 
 
 def explained(store: Store, statement: Any, **params: Any) -> str:

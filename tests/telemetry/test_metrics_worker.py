@@ -34,7 +34,7 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Scraped(str):
-    """The text of one scrape, with the headers it came with."""
+    """The text of one scrape, with its headers."""
 
     headers: Any
 
@@ -53,8 +53,8 @@ def scrape(port: int, path: str = "/metrics", **headers: str) -> Scraped:
 def free_port(count: int = 1) -> int:
     """The first of *count* consecutive ports without a listener.
 
-    Not of those that the system gives to clients: one that tries such a port before anybody listens
-    can meet itself there.
+    Ports that the system assigns to clients are excluded: a client that tries such a port without a
+    listener can connect to itself.
     """
     for first in random.sample(range(15_000, 30_000), 100):
         with suppress(OSError):
@@ -80,7 +80,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(url: str, tmp_path: Path) -> Iterator[Start]:
-    """Start ``holdfast worker`` with these options; what still runs in the end is killed."""
+    """Start holdfast worker with these options; running ones are killed at the end."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*options: str) -> subprocess.Popen[str]:
@@ -113,7 +113,7 @@ def families_of(text: str, name: str) -> Family:
 
 
 def run_every_outcome(hf: Holdfast, folder: Path) -> None:
-    """Jobs of every outcome, while a worker is there."""
+    """Jobs of every outcome, while a worker runs."""
     stranger = Holdfast(settings=hf.settings)
     stranger.job("stranger")(lambda job, payload: None)
     stranger.enqueue("stranger", {}, org_id=ORG)
@@ -143,7 +143,7 @@ def run_every_outcome(hf: Holdfast, folder: Path) -> None:
 
 
 def wait_for_all(hf: Holdfast, jobs: Sequence[Enqueued]) -> None:
-    """Until all of them have ended."""
+    """Wait until all of them have ended."""
     until(lambda: all(hf.get(job.id, org_id=job.org_id).state.is_terminal for job in jobs))
 
 
@@ -187,7 +187,7 @@ def test_a_worker_that_ran_jobs_of_every_outcome_shows_all_of_them(
 
 
 def _check_contract(text: str) -> None:
-    """The names, kinds and labels that M-04 to M-10 ask for, to the letter."""
+    """The exact names, kinds and labels of M-04 to M-10."""
     wanted = {
         "jobs_enqueued_total": ("counter", {"job_type", "queue"}),
         "jobs_started_total": ("counter", {"job_type", "queue"}),
@@ -203,7 +203,7 @@ def _check_contract(text: str) -> None:
 
 def _check_counts(text: str) -> None:
     ends = {"job_type": "ends", "queue": "q:default"}
-    # Well, retried, snoozed, and the robbed one the second time.
+    # Completed, retried, snoozed, and the rescued one at its second claim.
     assert value(text, "jobs_succeeded_total", **ends) == 4
     assert value(text, "jobs_failed_total", **ends, error_class="NETWORK_TIMEOUT") == 1 + 3
     assert value(text, "jobs_failed_total", **ends, error_class="CARD_DECLINED") == 1
@@ -309,7 +309,7 @@ def test_each_process_serves_its_own_metrics_and_the_parent_the_databases(
     assert [problems_of(text) for text in texts] == [[], [], []]
     assert ["holdfast_db_up" in text for text in texts] == [True, False, False]
     assert value(texts[0], "holdfast_worker_changes_total", change="died") == 1
-    # The parent saw the child die and charged its job.
+    # The parent saw the child end and counted an attempt of its job.
     labels = {"job_type": "ends", "queue": "q:default", "error_class": "WORKER_CRASHED"}
     assert value(texts[0], "jobs_failed_total", **labels) == 1
     parent.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The complaint rewrite as an operator sees it from outside: lines and counters, never words."""
+"""Telemetry of the complaint rewrite: log lines and counters, never texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces: one request, one trace, from the enqueue to every attempt; and nothing private in it."""
+"""Traces: one per request, from the enqueue to every attempt, without private data."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_a_worker_process_exports_the_spans_of_what_another_process_enqueued(url
     (enqueue,) = collector.named("enqueue report.make")
     executions = [span for span in collector.spans if span.name.startswith("execute")]
     assert {span.trace_id for span in collector.spans} == {TRACE_ID}
-    # The caller named the trace, so the job keeps what it was given.
+    # The caller named the trace, so the job keeps it.
     assert enqueue.parent_id == CLIENT_ID
     assert {span.parent_id for span in executions} == {CLIENT_ID}
     assert [span.failed for span in executions] == [True, False, False]
@@ -230,7 +230,7 @@ def test_a_worker_process_exports_the_spans_of_what_another_process_enqueued(url
     assert CANARY not in log
 
 
-# -- what handlers see, and what they enqueue
+# -- the handler's view, and its enqueues
 
 
 def test_a_handler_sees_its_span_and_what_it_enqueues_joins_the_trace(
@@ -519,7 +519,7 @@ def test_the_span_of_a_handler_that_hangs_ends_when_its_job_is_taken_away(
 
 
 class Refuses(SpanProcessor):
-    """A processor of the application's own that fails wherever it can."""
+    """A processor of the application that fails in every method."""
 
     def on_start(self, span: Span, parent_context: OtelContext | None = None) -> None:
         raise RuntimeError(CANARY)
@@ -557,7 +557,7 @@ def test_tracing_that_fails_harms_no_job(
 
 
 class OnlyRoots(Sampler):
-    """Counts what it is asked, and samples nothing."""
+    """Counts its calls, and samples nothing."""
 
     def should_sample(self, *args: Any, **kwargs: Any) -> SamplingResult:
         raise RuntimeError("a sampler of the application's own")

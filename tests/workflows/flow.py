@@ -1,4 +1,4 @@
-"""What the tests of workflows share: run everything that is due, and verify the store."""
+"""Shared parts of the workflow tests: run everything that is due, and verify the store."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_a_job_waits_for_an_event_and_returns_its_payload(hf: Holdfast) -> None:
     drain(hf)
 
     assert hf.get(handle.id, org_id=ORG).result == {"order": 7, "by": "ada"}
-    # The handler begins again; the call that was answered returns at once.
+    # The handler starts again; the call that has its answer returns at once.
     assert calls == ["before", "before", "after"]
     assert timeline(hf, handle).count("job.woken") == 1
     verify_clean(hf)
@@ -63,7 +63,7 @@ def test_an_event_that_arrives_before_the_wait_is_not_lost(hf: Holdfast) -> None
 def test_an_event_that_arrives_while_the_job_is_snoozed_wakes_it(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The handler has looked for the event, and the snooze is not written yet."""
+    """The handler has read the events, and the snooze is not written yet."""
     handle = declare(hf, []).configure(org_id=ORG).enqueue(order=7)
     snooze, sent = wait._snooze, []
 
