@@ -90,7 +90,7 @@ def processor_seconds(pid: int) -> float:
 
 
 async def drive(port: int, key: str, clients: int, seconds: float) -> tuple[int, float]:
-    """Requests that were answered with 201, and how long they took together."""
+    """The number of requests that were answered with 201, and their total time."""
     head = (
         f"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n"

@@ -1,12 +1,12 @@
-"""``--alternate`` runs some stories on one database: three of four on SQLite, one on PostgreSQL.
+"""``--alternate`` runs some cases on one database: three of four on SQLite, one on PostgreSQL.
 
 The files below test decisions in Python, over SQL that is the same text for both databases. Their
-statements run on both in tests/store/test_statements.py. A file stays out of this list if its SQL
-differs between the databases, or if its stories depend on locks, triggers or concurrent
-transactions. A single such story of a listed file is marked ``both_databases``. ``make test``
-passes the option; without it every case runs on both databases.
+statements run on both in tests/store/test_statements.py. A file is not listed if its SQL differs
+between the databases, or if its tests depend on locks, triggers or concurrent transactions. A
+single such test of a listed file is marked ``both_databases``.
 
-A case takes longer on PostgreSQL, because every statement goes to another process.
+``make test`` passes the option; without it every case runs on both databases. A case takes longer
+on PostgreSQL, because every statement goes to another process.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which databases the run really used."""
+    """Report which databases the run really used."""
     for line in sorted(_used):
         terminalreporter.write_line(f"database used: {line}")
     for line in _planted(terminalreporter):

@@ -30,7 +30,7 @@ SETTINGS = {
 
 PREFIX = "holdfast-pg-"
 MEMORY = Path("/dev/shm")
-# A run has up to four servers, and the largest story fills 400 MB.
+# A run has up to four servers, and the largest test fills 400 MB.
 ROOM = 4 * 1024**3
 
 

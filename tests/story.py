@@ -26,10 +26,10 @@ _OPENED: Counter[str] = Counter()
 
 
 def make_holdfast(url: str, clock: FakeClock | None = None, **settings: Any) -> Holdfast:
-    """A Holdfast on a fake clock with a fixed random source, which no other on its database has.
+    """A Holdfast on a fake clock with a fixed random source, unique on its database.
 
-    Two of the same source would make the same ids whenever a clock that stands still shows both
-    the same instant.
+    Two with the same source would make the same ids whenever a stopped clock shows both the same
+    instant.
     """
     source = random.Random(7 + _OPENED[url])
     # A database in memory is not shared.

@@ -82,8 +82,8 @@ def test_nothing_leaves_but_by_a_door_that_bounds_the_wait() -> None:
     assert [name for name, bound in DOORS.items() if bound not in texts[name]] == []
 
 
-# Modules outside holdfast/outbound that import a network library, with the reason. Everything else
-# that leaves over HTTP goes through the guarded client (holdfast/outbound/client.py).
+# Modules outside holdfast/outbound that import a network library, with the reason. All other HTTP
+# requests use the guarded client (holdfast/outbound/client.py).
 NETWORK = frozenset(
     {"aiohttp", "boto3", "botocore", "ftplib", "h11", "http.client", "httpcore", "httpcore2"}
     | {"httpx", "httpx2", "pycurl", "requests", "smtplib", "socket", "telnetlib", "urllib.request"}

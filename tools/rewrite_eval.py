@@ -189,7 +189,7 @@ def judge(case: Case, text: str, language: str) -> Evaluation:
 
 
 class Refused(Exception):
-    """The input cannot be measured; the message says why."""
+    """The input cannot be measured; the message gives the reason."""
 
 
 def read_answers(path: Path, folder: Path = EVAL) -> dict[str, list[tuple[str, str]]]:

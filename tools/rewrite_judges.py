@@ -91,7 +91,7 @@ class RecordedJudge:
 
 
 class UnknownJudge(Exception):
-    """A route that names no judge; the message says what to name instead."""
+    """A route that names no judge; the message lists the valid routes."""
 
 
 def load_judge(route: str, pairs: Iterable[Pair]) -> EvalJudge:

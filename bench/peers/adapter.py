@@ -118,7 +118,7 @@ class Adapter:
         raise NotImplementedError
 
     def is_empty(self) -> bool:
-        """Whether the database says that every job is done."""
+        """Whether the database reports that every job is done."""
         raise NotImplementedError
 
     def trickle(self, count: int, pause: float) -> None:

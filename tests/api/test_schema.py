@@ -1,6 +1,6 @@
-"""The OpenAPI document: generated requests meet no failure and no answer that it does not list.
+"""The OpenAPI document: generated requests cause no server error and no undocumented answer.
 
-``make schemathesis`` runs ten thousand examples; the suite a few of each operation.
+``make schemathesis`` runs ten thousand examples; the suite runs a few of each operation.
 """
 
 from __future__ import annotations

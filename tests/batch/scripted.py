@@ -1,8 +1,8 @@
 """A scripted provider in memory: files, batches, replies and charges.
 
-Ask it for faults with ``script("create", …)``: what is scripted is used up call by call, and then
-the provider behaves. Time is the test's clock. What it was paid for is told by the first input of
-each request, so a text that was executed twice is found whatever name it had.
+``script("create", …)`` adds faults: each call uses up one of them, and without faults the provider
+works normally. Its time is the test's clock. Charges are recorded by the first input of each
+request, so a text that was executed twice is found under any name.
 """
 
 from __future__ import annotations

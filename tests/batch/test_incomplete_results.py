@@ -1,7 +1,7 @@
 """A line of an ended batch is missing or garbled, and the provider counts its answer.
 
-An answer that is counted is paid for. Whatever the end of the batch is called, the item is neither
-sent again nor dead-lettered: it is held, and read at no cost when the provider shows its line.
+A counted answer is charged. Whatever the final state of the batch, the item is neither sent again
+nor dead-lettered: it is held, and read at no cost when the provider returns its line.
 """
 
 from __future__ import annotations

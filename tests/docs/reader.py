@@ -1,12 +1,13 @@
-"""A reader of a page: writes its files, runs its code and its commands, compares what they print.
+"""A reader of a page: writes its files, runs its code and its commands, compares their output.
 
-Each page is one story in a folder of its own. Python blocks share a namespace. A block with
+Each page runs in a separate folder. Python blocks share a namespace. A block with
 ``title="jobs.py"`` is written to that file, one with ``title="jobs.py, at the end"`` is added to
-it. In a ``console`` block, lines after ``$`` are commands and the others are what they print; ``…``
+it. In a ``console`` block, lines after ``$`` are commands and the others are their output; ``…``
 stands for anything, alone on a line for any lines. A command that ends with ``^C`` runs until it
-printed the lines above. JOB_ID or WORKFLOW_ID in a command is the last id that another command
-printed. A ``text`` block with ``title="Output"`` is what the Python block above it prints. What a
-block needs beyond its page, such as a server, is in tests/docs/preparations.py.
+has printed the lines above. JOB_ID or WORKFLOW_ID in a command is the last id that another command
+printed. A ``text`` block with ``title="Output"`` is the output of the Python block above it.
+
+tests/docs/preparations.py contains the prerequisites of blocks, such as a server.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ def ends(arguments: list[str]) -> bool:
 
 
 def forget_modules_below(folder: Path) -> None:
-    """Import the modules of a story anew, as a new process does."""
+    """Import the modules of a page again, as a new process does."""
     below = f"{folder}{os.sep}"
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -330,7 +331,7 @@ class Reader:
         Settings.load(file=path, env={})
 
     def run_sql(self, block: Block) -> None:
-        """Execute SQL on PostgreSQL, or on the SQLite file of the page if the block says so."""
+        """Execute SQL on PostgreSQL, or on the SQLite file of the page if the block names it."""
         if "sqlite" in block.options.lower():
             import sqlite3
 

@@ -42,7 +42,7 @@ def executed() -> list[Path]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The empty folder of a story: the current one, in which modules can be imported."""
+    """The empty folder of a page: the current one, in which modules can be imported."""
     before = dict(os.environ)
     for name in [name for name in os.environ if name.startswith(("HOLDFAST_", "DJANGO_"))]:
         monkeypatch.delenv(name)

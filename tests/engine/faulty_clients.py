@@ -201,7 +201,7 @@ HTTP_CLIENTS: dict[str, Callable[[str], None]] = {
 }
 # It returns a response for every status.
 RETURNS_STATUS = ("urllib3",)
-# Clients that retry statuses themselves: they wait for as long as the header says, and drop it.
+# Clients that retry statuses themselves: they wait for the time in the header, and drop it.
 DROPS_RETRY_AFTER = ("requests with Retry", "urllib3 with Retry")
 # They report 4xx only if they are configured to retry it.
 RETURNS_4XX = ("urllib3", "urllib3 with Retry")
@@ -256,7 +256,7 @@ CLIENTS: dict[str, Callable[[Host], None]] = {
     **{name: lambda host, call=call: call(host.url) for name, call in HTTP_CLIENTS.items()},
     **OTHER_CLIENTS,
 }
-# Their errors do not always tell a lost database from a lost network.
+# Their errors do not always distinguish a lost database from a lost network.
 DATABASES = ("asyncpg", "psycopg", "SQLAlchemy")
 
 FAULTS = {

@@ -17,7 +17,7 @@ from holdfast.engine.worker import fetcher as fetching
 from holdfast.engine.worker.fetcher import FairFetcher
 
 OPERATOR = Actor.read("user:op")
-# Lower than any other tenant here: in the order of ids the noisy one always comes first.
+# Lower than any other tenant here: in the order of ids the noisy one is always first.
 NOISY = "0198c0de-0000-7000-8000-000000000000"
 QUIET = "0198c0de-ffff-7000-8000-000000000000"
 QUEUE = "q:default"

@@ -208,7 +208,7 @@ def test_a_cancel_settled_with_the_outcome_is_reported_when_the_answer_is_lost(
 def test_a_group_with_an_old_and_a_new_claim_of_a_job_records_the_new_one_alone(
     work: Holdfast, clock: FakeClock
 ) -> None:
-    """A worker that waited for the database may hold both when it comes back."""
+    """A worker that waited for the database may hold both when it continues."""
     (old,) = claim_many(work, 1)
     clock.advance(seconds=61)
     rescue_jobs(work.store, limit=1)

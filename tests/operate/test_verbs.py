@@ -92,7 +92,7 @@ def answer(world: World, verb: str, role: Role, org_id: str | None, target: Any)
     if org_id != OTHER_ORG:
         return "allowed"
     rows = found if isinstance(found, Sequence) else [found]
-    # The audit of a refusal names the tenant that the operator asked for.
+    # The audit of a refusal names the requested tenant.
     shown = [repr(row) for row in rows if "operator.refused" not in repr(row)]
     return "leaks" if any(ORG in row for row in shown) else "own rows"
 

@@ -398,7 +398,7 @@ def test_every_hole_in_the_wall_between_tenants_is_found(postgres_url: str) -> N
         ((check, lines),) = by_rule(report_of(hf, shown=1000)).items()
 
     assert check == "I30"
-    # Each line names one subject and one fault, so no hole stands for another one.
+    # Each line names one subject and one fault, so no fault hides another one.
     assert {name for name, (_, told) in POSTGRES_HOLES.items() if told not in lines} == set()
 
 

@@ -1,7 +1,7 @@
-"""A channel that does what a test says, in memory, and a ledger of what it really took.
+"""A channel in memory that follows a script, and a ledger of the messages that it really accepted.
 
-Ask it for faults with ``script(…)``: what is scripted is used up send by send, and then the channel
-behaves. Time is the test's clock.
+``script(…)`` adds faults: each send uses up one of them, and without faults the channel works
+normally. Its time is the test's clock.
 """
 
 from __future__ import annotations

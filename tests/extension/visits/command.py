@@ -7,5 +7,5 @@ import click
 
 @click.command()
 def visits() -> None:
-    """Say that the extension is here."""
+    """Print that the extension is installed."""
     click.echo("visits are counted")
