@@ -307,7 +307,11 @@ def test_a_refused_payload_is_not_repeated(api: Client) -> None:
 
 @pytest.mark.parametrize(
     ("path", "allowed"),
-    [("/v1/jobs", "GET, POST"), ("/v1/queues/q:default", "GET"), ("/v1/jobs/bulk", "GET, POST")],
+    [
+        ("/v1/jobs", "GET, HEAD, POST"),
+        ("/v1/queues/q:default", "GET, HEAD"),
+        ("/v1/jobs/bulk", "GET, HEAD, POST"),
+    ],
 )
 def test_a_method_that_a_path_does_not_have_is_answered_with_those_that_it_has(
     hf: Holdfast, app: Any, path: str, allowed: str

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, compile_path
 
 from holdfast.api import headers, problems, reference, sessions
 from holdfast.api.authentication import COOKIE, Authenticate, Authentication
+from holdfast.api.head import HeadRequests
 from holdfast.api.preconditions import Preconditions
 from holdfast.api.resource import VERSION, GuardedRoute
 from holdfast.app import Holdfast
@@ -102,6 +103,7 @@ def create_app(
     if find_spec(CONSOLE) is not None:
         # The console uses this package, so it is found by its name.
         importlib.import_module(CONSOLE).install(app, hf)
+    app.add_middleware(HeadRequests)
     app.add_middleware(headers.SecurityHeaders)
     return app
 

@@ -291,10 +291,11 @@ def _says(found: Mapping[str, Any]) -> str:
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods of every route of a path."""
+    """The methods of every route of a path. HEAD is answered wherever GET is."""
     path = get_route_path(request.scope)
     matched = (methods for found, methods in request.app.state.allowed if found.match(path))
-    return sorted({method for methods in matched for method in methods})
+    allowed = {method for methods in matched for method in methods}
+    return sorted(allowed | {"HEAD"} if "GET" in allowed else allowed)
 
 
 _HTTP = {

@@ -18,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from holdfast.api.authentication import COOKIE, Authentication
 from holdfast.api.caller import Caller
+from holdfast.api.head import HEAD_ONLY
 from holdfast.api.problems import ProblemError
 from holdfast.errors import StoreError
 from holdfast.operate.access import AccessDenied, Identity, find_key, find_session
@@ -129,6 +130,7 @@ async def open_stream(
 
     With *pause* seconds the changes of such a time are rendered together.
     """
+    headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
     state = request.app.state.__dict__
     if state.get("streams", 0) >= MOST_STREAMS:
         raise ProblemError(
@@ -139,6 +141,9 @@ async def open_stream(
             {"Retry-After": "5"},
         )
     subscription = await run_in_threadpool(subscribe)
+    if HEAD_ONLY in request.scope:
+        subscription.close()
+        return StreamingResponse(iter(()), media_type=MEDIA_TYPE, headers=headers)
     state["streams"] = state.get("streams", 0) + 1
     admission = Admission(request, caller)
 
@@ -150,7 +155,6 @@ async def open_stream(
             subscription.close()
             state["streams"] -= 1
 
-    headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
     return StreamingResponse(body(), media_type=MEDIA_TYPE, headers=headers)
 
 
