@@ -389,7 +389,28 @@ def test_cancel_ends_a_waiting_job_and_comes_too_late_for_an_ended_one(run: Run,
     second = run("jobs", "cancel", job_id, "--reason", "again", db=url)
 
     assert (first.code, first.json) == (0, {"job_id": job_id, "answer": "canceled"})
-    assert (second.code, second.out) == (1, f"{job_id}  too late\n")
+    assert second.code == 1
+    assert re.fullmatch(
+        rf"{job_id}  too late: the job is canceled since \d{{4}}-\d\d-\d\d [\d:]+ UTC \(.+ ago\)\."
+        r" Ended jobs cannot be canceled\.\n",
+        second.out,
+    )
+
+
+def test_cancel_of_an_ended_job_has_its_state_and_its_end_as_json(run: Run, url: str) -> None:
+    job_id = enqueue(run, url)
+    run("jobs", "cancel", job_id, "--reason", "a mistake", db=url)
+
+    done = run("jobs", "cancel", job_id, "--reason", "again", "--json", db=url)
+    record = run("jobs", "show", job_id, "--json", db=url).json
+
+    assert done.code == 1
+    assert done.json == {
+        "job_id": job_id,
+        "answer": "too_late",
+        "state": "canceled",
+        "finished_at": record["finished_at"],
+    }
 
 
 def test_what_an_operator_wrote_cannot_move_the_terminal(run: Run, url: str) -> None:
@@ -438,7 +459,7 @@ def test_count_distinguishes_problems_from_replays(run: Run, hf: Holdfast, url: 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["enqueue", "greet", "{", "--org", ORG], 1, "payload: is not JSON"),
+        (["enqueue", "greet", "{", "--org", ORG], 2, "Invalid value for PAYLOAD: it is not JSON"),
         (["enqueue", "greet", "[]", "--org", ORG], 1, "payload: must be an object, not list"),
         (["enqueue", "greet", "{}", "--org", "cafe"], 1, "org_id: must be a UUID"),
         (["enqueue", "greet", '{"password": "x1"}', "--org", ORG], 1, "looks like a secret"),

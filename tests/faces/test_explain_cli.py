@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast import SystemClock
 from holdfast.operate.explain import Reason
 from holdfast.secret import hide_passwords
 from tests.engine.planting import plant
 from tests.faces.conftest import APP, Run
 from tests.story import ORG, OTHER_ORG, make_holdfast
+from tests.workflows.flow import two_steps
 
 NOBODY = "0198c0de-0000-7000-8000-0000000000ff"
 
@@ -58,7 +61,27 @@ def test_a_job_that_is_not_there_is_exit_code_three(run: Run, url: str) -> None:
     shown = run("explain", NOBODY, db=url)
 
     assert (shown.code, shown.out) == (3, "")
-    assert f"Job {NOBODY} not found." in shown.err
+    assert f"No job or workflow has the id {NOBODY}." in shown.err
+    assert "holdfast jobs list, holdfast workflows list" in shown.err
+
+
+@pytest.mark.parametrize(("text", "code"), [("UNKNOWN", 2), ("41", 2), ("ffffffff", 3)])
+def test_explain_lists_the_ids_that_it_accepts(run: Run, url: str, text: str, code: int) -> None:
+    shown = run("explain", text, db=url)
+
+    assert (shown.code, shown.out) == (code, "")
+    assert "the id of a job or a workflow" in " ".join(shown.err.split())
+    assert "holdfast jobs list, holdfast workflows list" in " ".join(shown.err.split())
+
+
+def test_explain_takes_the_beginning_of_a_workflow_id(run: Run, url: str) -> None:
+    with make_holdfast(url, SystemClock()) as hf:
+        workflow_id = two_steps(hf)
+
+    shown = run("explain", workflow_id[:18], db=url)
+
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out == run("explain", workflow_id, db=url).out
 
 
 def test_another_tenants_job_is_not_there_for_a_member(run: Run, url: str) -> None:

@@ -16,7 +16,6 @@ from holdfast.cli.given import (
     read_instant_option,
 )
 from holdfast.document import BadDocument, parse
-from holdfast.errors import InvalidJob
 
 
 @click.command()
@@ -70,7 +69,7 @@ def enqueue(job_type: str, payload: str, as_json: bool, **options: Any) -> None:
     try:
         value = parse(payload)
     except BadDocument as exc:
-        raise InvalidJob({"payload": str(exc)}) from exc
+        raise click.BadParameter(f"it {exc}", param_hint="PAYLOAD") from exc
     with app_of(click.get_current_context(), required=True) as hf:
         operator = operator_of(hf, options.pop("actor"))
         if options["unique"] is None:

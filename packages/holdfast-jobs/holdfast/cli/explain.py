@@ -4,27 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from holdfast.cli.given import (
+    ShortId,
     app_of,
     json_option,
     one_line,
     operator_of,
     operator_options,
     print_json,
-    short_id_argument,
     shorten,
 )
 from holdfast.cli.next_command import complete_commands
 from holdfast.errors import JobNotFound, NotFound
 from holdfast.operate.operator import Operator
 
+ACCEPTED = (
+    "holdfast explain takes the id of a job or a workflow. List them: holdfast jobs list,"
+    " holdfast workflows list."
+)
+
+
+class ExplainedId(ShortId):
+    """An id of a job or a workflow, or a unique prefix of one."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return super().convert(value, param, ctx)
+        except NotFound:
+            pass
+        try:
+            return ShortId("workflows").convert(value, param, ctx)
+        except NotFound:
+            raise NotFound(
+                f"No job or workflow has an id that starts with {value}. {ACCEPTED}"
+            ) from None
+
+    def fail(
+        self, message: str, param: click.Parameter | None = None, ctx: click.Context | None = None
+    ) -> NoReturn:
+        super().fail(f"{message}. {ACCEPTED}", param, ctx)
+
 
 @click.command()
-@short_id_argument("job_id", "jobs")
+@click.argument("job_id", type=ExplainedId("jobs"))
 @operator_options
 @json_option
 @click.pass_context
@@ -59,7 +85,7 @@ def _explain(operator: Operator, job_id: str) -> Any:
         try:
             return workflows.explain(job_id)
         except NotFound:
-            raise JobNotFound(job_id) from None
+            raise NotFound(f"No job or workflow has the id {job_id}. {ACCEPTED}") from None
 
 
 def _short_ids(operator: Operator, facts: Mapping[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast import State
-from holdfast.cli.format import tallied
+from holdfast.cli.format import moment, tallied
 from holdfast.cli.given import (
     ShortId,
     app_of,
@@ -26,6 +26,7 @@ from holdfast.cli.given import (
     shorten,
 )
 from holdfast.cli.next_command import next_command, next_page
+from holdfast.clock import read_instant
 from holdfast.document import encode
 from holdfast.operate.job_rows import JobFilter, attempts_made, list_jobs
 from holdfast.operate.page import NEWEST
@@ -208,15 +209,25 @@ def cancel(
 ) -> None:
     """Cancel a job.
 
-    A waiting job is canceled at once, a running job at its next step.
+    A waiting job is canceled at once, a running job at its next step. Exits with 1 if the job has
+    ended.
     """
     with app_of(ctx, required=False) as hf:
-        answer = operator_of(hf, actor, role, org_id).jobs.cancel(job_id, reason=reason)
+        operator = operator_of(hf, actor, role, org_id)
+        answer = operator.jobs.cancel(job_id, reason=reason)
+        ended = operator.jobs.get(job_id).record if answer == "too_late" else None
     if as_json:
-        print_json({"job_id": job_id, "answer": answer})
+        more = {} if ended is None else {name: ended[name] for name in ("state", "finished_at")}
+        print_json({"job_id": job_id, "answer": answer, **more})
+    elif ended is not None:
+        since = moment(read_instant(ended["finished_at"]))
+        says = (
+            f"too late: the job is {ended['state']} since {since}. Ended jobs cannot be canceled."
+        )
+        click.echo(f"{job_id}  {says}")
     else:
-        click.echo(f"{job_id}  {answer.replace('_', ' ')}")
-    ctx.exit(1 if answer == "too_late" else 0)
+        click.echo(f"{job_id}  {answer}")
+    ctx.exit(0 if ended is None else 1)
 
 
 @jobs.command()
