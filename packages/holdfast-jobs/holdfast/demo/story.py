@@ -28,6 +28,7 @@ from holdfast.errors import HoldfastError
 from holdfast.operate.short_ids import short_ids
 from holdfast.store import Row, Store
 
+APP = "holdfast.demo.app:hf"
 FLOOD_JOBS = 3_000
 # Written in parts: one transaction with all of them would block the workers for too long.
 WAVE_JOBS = 300
@@ -159,12 +160,13 @@ class Story:
 
     def _commands(self) -> list[str]:
         """Three commands that show the jobs of the demo, and the one that serves the console."""
-        holdfast = f"{_command()} --db {shlex.quote(self.url)}"
+        # An application that the shell or holdfast.toml names would be imported otherwise.
+        holdfast = f"{_command()} --app {APP} --db {shlex.quote(self.url)}"
         return [
             f"{holdfast} jobs list --state failed",
             f"{holdfast} explain {self._short_id(self.buggy)}",
             f"{holdfast} verify",
-            f"{holdfast} --app holdfast.demo.app:hf serve --dev",
+            f"{holdfast} serve --dev",
         ]
 
     def _short_id(self, job: Enqueued) -> str:
@@ -261,7 +263,7 @@ class Story:
                     worker.process.wait()
 
     def _start(self, name: str, log: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "holdfast", "--app", "holdfast.demo.app:hf"]
+        command = [sys.executable, "-m", "holdfast", "--app", APP]
         command += ["--db", self.url, "worker", "--worker-id", name, "--concurrency", "4"]
         return subprocess.Popen(  # noqa: S603
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=clean_environment()
