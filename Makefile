@@ -92,8 +92,9 @@ outbox-faults: $(STAMP)  ## Inject every channel fault, refusal and kill; count 
 eval: $(STAMP)  ## Measure the lexicons and the validation of the rewrite; AGAINST=revision or folder, JUDGE=provider or a file
 	@$(BIN)/python tools/rewrite_eval.py $(if $(AGAINST),--against $(AGAINST)) $(if $(JUDGE),--judge $(JUDGE))
 
-sim:  ## Run seeded simulations: make sim SEEDS=n (not built yet)
-	@echo "make sim: the simulated world is not built yet."; exit 1
+sim: SEEDS = 1
+sim: RUNS = $(SEEDS)
+sim: batch-faults outbox-faults  ## Run both simulations of faults and kills, in minutes for each seed; SEEDS=n
 
 e2e: $(STAMP)  ## Test the console in a headless Chromium on both databases; screenshots in build/e2e
 	@command -v chromium >/dev/null || { echo "Installing Chromium"; apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
