@@ -65,7 +65,8 @@ _MONTHS = (
     "october", "november", "december",
 )  # fmt: skip
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_DATE = re.compile(r"(?<![\d.,:/])(\d{1,2})[./-](\d{1,2})(?![\d:])")
+# Overlapping, because 10-16/11 ends with a date.
+_DATE = re.compile(r"(?<![\d.,:/])(?=(\d{1,2})[./-](\d{1,2})(?![\d:]))")
 # 14/09, 30.9. and 2025-09-30 are no times.
 _SURE_DATE = re.compile(
     r"(?<![\d.,:/])(?:\d{1,2}/\d{1,2}(?:/\d{2,4})?|\d{1,2}\.(?:0?[1-9]|1[0-2])\.(?:\d{2,4})?"
@@ -238,7 +239,7 @@ def _numbers(
     found = (*in_digits(text), *(language.claimed(text) if language else ()))
     # Zero minutes are no information.
     claimed = [number for number in found if number.value]
-    dated = _dated(text)
+    dated = _dated(text) | _days_of_months(text)
     for number in claimed:
         is_hour = number.value not in dated and is_on_the_clock(number, locale)
         hours = hours_of(number) if is_hour else NO_HOUR
@@ -251,6 +252,20 @@ def _numbers(
 def _dated(text: str) -> set[int]:
     """Return the numbers of dates in digits."""
     return {number.value for one in _SURE_DATE.findall(text) for number in in_parts(one)}
+
+
+def _days_of_months(text: str) -> set[int]:
+    """Return the numbers of days before the name of a month: "bis 3. Dezember" is no hour."""
+    return {int(one["day"]) for one in _day_and_month().finditer(text)}
+
+
+@cache
+def _day_and_month() -> re.Pattern[str]:
+    months = (said for month in fact_document()["month"].values() for said in month.values())
+    return re.compile(
+        r"(?<![\w.,:])(?P<day>\d{1,2})(?:\.|st|nd|rd|th|er|º|°|ª)?\s+(?:(?:of|de|di|do)\s+)?"
+        rf"(?:{'|'.join(map(pattern, months))})(?!\w)"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +294,7 @@ class _Held:
             if fact_table().anywhere[concept].search(text):
                 numbers |= values
                 clock |= {_ON_THE_CLOCK[concept]} if concept in _ON_THE_CLOCK else set()
-        numbers |= {int(one["n"]) * _SLANG[one["unit"]] for one in _slang().finditer(text)}
+        numbers |= _slang_sums(text, numbers)
         numbers |= _month_numbers(text, read_in)
         numbers |= {part for day in _days_of_holidays(text) for part in day}
         numbers |= _converted(numbers)
@@ -328,6 +343,16 @@ class _Held:
         return self.has_hour(other) and not self.has_hour(hours)
 
 
+def _slang_sums(text: str, numbers: Collection[int]) -> set[int]:
+    """Return the sums of nicknames of notes and coins, each times a number before it or a word."""
+    few = {1} | {number for number in numbers if number <= _MOST_UNITS}
+    return {
+        (int(one["n"]) if one["n"] else many) * _SLANG[one["unit"]]
+        for one in _slang().finditer(text)
+        for many in few
+    }
+
+
 def _converted(numbers: Collection[int]) -> set[int]:
     """Return numbers of lengths in a larger unit: 14 days, 48 hours, 120 minutes, 24 months."""
     return {
@@ -359,9 +384,15 @@ _QUARTERS = dict.fromkeys(("3", "three", "drei", "tres", "trois", "tre", "drie",
 _SLANG = {
     "dych": 10,
     "stow": 100,
+    "stowk": 100,
     "tenner": 10,
     "fiver": 5,
     "zehner": 10,
+    "fuffi": 50,
+    "funfziger": 50,
+    "funfer": 5,
+    "zwanni": 20,
+    "zwanziger": 20,
     "hunni": 100,
     "hunderter": 100,
 }
@@ -369,7 +400,7 @@ _SLANG = {
 
 @cache
 def _slang() -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w)(?P<n>\d{{1,3}})\s?(?P<unit>{'|'.join(_SLANG)})\w{{0,3}}(?!\w)")
+    return re.compile(rf"(?<!\w)(?:(?P<n>\d{{1,3}})\s?)?(?P<unit>{'|'.join(_SLANG)})\w{{0,3}}(?!\w)")
 
 
 @cache

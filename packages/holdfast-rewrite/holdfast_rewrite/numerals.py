@@ -16,7 +16,7 @@ from typing import Any
 from holdfast_rewrite.pattern import numbered, one_of, pattern, words
 
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[.,' \u00a0\u202f]\d{3})+(?![\d.,:])")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[.,' \u00a0\u202f]\d{3})+(?!\d|[.,:]\d)")
 _DIGITS = re.compile(r"\d+")
 # 2k, 1.5k
 _KILO = re.compile(r"(?<![\w.,])(\d{1,3})(?:[.,](\d))?\s?k(?!\w)")

@@ -42,8 +42,17 @@ _AHEAD_IN_RUN = 2.8
 _AHEAD_IN_SENTENCE = 1.8
 _AHEAD_AND_HEARD = 0.9
 _SAME = 0.3
-# "Je ne" is French although "je" and "ne" are more frequent in Croatian.
-_EVERYDAY = 6.3
+# "Je ne" is French although "je" and "ne" are more frequent in Croatian, and "Zamkniesz je" Polish.
+_EVERYDAY = 5.8
+# Courtesies of other languages that stand alone in a sentence.
+_BORROWED = {
+    "de": frozenset({"ciao", "merci", "okay", "sorry", "thanks"}),
+    "en": frozenset({"ciao", "ta", "xx"}),
+    "fr": frozenset({"ciao", "okay", "sorry"}),
+    "it": frozenset({"okay", "sorry"}),
+    "nl": frozenset({"okay", "sorry", "thanks", "xx"}),
+    "pl": frozenset({"okay", "sorry"}),
+}
 # Letters beside a to z. A word with another one is not in the language, unless it is a name.
 _LETTERS = {
     "de": "äöüßéèàêç",
@@ -126,17 +135,17 @@ def _is_foreign(
     own = frequencies().get(target)
     if own is None:
         return False
-    said = [
-        word
-        for word in _WORD.findall(unicodedata.normalize("NFC", sentence))
-        if word.lower() not in quoted
-    ]
+    spoken = _WORD.findall(unicodedata.normalize("NFC", sentence))
+    said = [word for word in spoken if word.lower() not in quoted]
+    if not said or _is_borrowed(spoken, target):
+        return False
     strange = [
         _MOST if _is_strange(word, target, own, is_first=at == 0) else None
         for at, word in enumerate(said)
     ]
     words = [word.lower() for word in said]
     held = [max(own.get(word, _RARE), _RARE) for word in words]
+    kept = [word.lower() for word in spoken if word.lower() in quoted]
     for language, others in frequencies().items():
         if not is_told_apart(language, target):
             continue
@@ -148,9 +157,17 @@ def _is_foreign(
             return True
         if language == heard and sum(ahead) >= _AHEAD_AND_HEARD:
             return True
-        if ahead and min(ahead) >= -_SAME and sum(ahead) >= _AHEAD_IN_SENTENCE:
+        # A word of the original is no evidence for another language, but it may be for the target.
+        least = min((*ahead, *(others.get(word, _RARE) - own.get(word, _RARE) for word in kept)))
+        if least >= -_SAME and sum(ahead) >= _AHEAD_IN_SENTENCE:
             return True
     return False
+
+
+def _is_borrowed(words: list[str], target: str) -> bool:
+    """Return whether a sentence is "Thanks!" or "Sorry Max!" in a language that borrowed it."""
+    is_alone = all(word[0].isupper() for word in words[1:])
+    return is_alone and words[0].lower() in _BORROWED.get(target, frozenset())
 
 
 def _lead(other: float, own: float) -> float:
