@@ -243,14 +243,62 @@ def test_held_rewrites_are_shown_edited_rejected_and_approved_on_the_command_lin
             main(["--db", url, "rewrite", "held", *arguments, *who])
         return json.loads(printed.getvalue())
 
-    assert {one["rewrite_request_id"] for one in cli("list")} == {first, second, third}
+    assert {one["rewrite_request_id"] for one in cli("list", "--json")} == {first, second, third}
     assert cli("show", first)["rewritten_text"] == KIND
     assert cli("edit", first, "--text", EDITED, "--reason", "softer")["status"] == "completed"
     assert cli("reject", second, "--reason", "no")["status"] == "failed"
     assert cli("approve", third, "--reason", "as it is")["status"] == "completed"
-    assert cli("list") == []
+    assert cli("list", "--json") == []
     assert sorted(court.received()) == sorted([EDITED, KIND])
     assert events(court, third)[-1][0] == "held_approved"
+
+
+def test_held_rewrites_are_listed_in_a_table_and_decided_by_the_beginning_of_their_id(
+    court: Court, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def cli(*arguments: str) -> str:
+        with contextlib.suppress(SystemExit):
+            main(["--db", url, "rewrite", "held", *arguments])
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    assert "No held rewrites" in cli("list")
+    sent = [court.send()]
+    court.clock.advance(minutes=5)
+    sent += [court.send(f"Please take the {what} out.") for what in ("bins", "paper", "glass")]
+    heading, *rows = cli("list").splitlines()
+    short = [row.split()[0] for row in rows[:4]]
+
+    assert heading.split()[:4] == ["rewrite_request_id", "home_id", "reason", "held_at"]
+    assert [one.startswith(given) for one, given in zip(sent, short, strict=True)] == [True] * 4
+    assert max(map(len, short)) < len(sent[0])
+    assert {"disagreement", "threat"} <= set(rows[0].split())
+    assert f"rewrite held show {short[0]}" in rows[-1]
+    assert KIND not in "".join(rows)
+    for given, command in zip(
+        short,
+        (["show"], ["approve"], ["reject"], ["edit", "--text", EDITED]),
+        strict=True,
+    ):
+        action, *more = command
+        reason = [] if action == "show" else ["--reason", "read it"]
+        document = json.loads(cli(action, given, *more, *reason))
+        assert document["rewrite_request_id"].startswith(given)
+    assert court.status(sent[2]) == "failed"
+    assert sorted(court.received()) == sorted([KIND, EDITED])
+
+
+def test_a_beginning_of_two_ids_or_of_none_decides_nothing(
+    court: Court, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sent = [court.send(), court.send("Please take the bins out, they smell.")]
+    # Ids of one hour begin alike.
+    for given, said in ((sent[0][:6], "ambiguous"), ("ffff", "No held rewrite"), ("x", "prefix")):
+        with pytest.raises(SystemExit) as ended:
+            main(["--db", url, "rewrite", "held", "approve", given, "--reason", "r"])
+        assert ended.value.code != 0
+        assert said in capsys.readouterr().err
+    assert [court.status(each) for each in sent] == ["processing"] * 2
 
 
 def test_no_quote_of_the_judge_is_in_the_log_the_audit_the_metrics_or_the_database(

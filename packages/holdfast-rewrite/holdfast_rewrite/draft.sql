@@ -162,6 +162,12 @@ WHERE draft.state = 'held'
 ORDER BY draft.held_at, draft.rewrite_request_id
 LIMIT :limit;
 
+-- find_held_ids :many — crosses tenants: ids of held rewrites in a range
+SELECT rewrite_request_id AS id FROM holdfast.rewrite_draft
+WHERE state = 'held' AND rewrite_request_id >= :low AND rewrite_request_id <= :high
+ORDER BY rewrite_request_id
+LIMIT :limit;
+
 -- find_held :maybe — crosses tenants: one draft with its texts, for a person who decides
 SELECT draft.org_id, draft.rewrite_request_id, draft.recipient_user_id, draft.state,
        draft.rewritten_text, draft.output_language, draft.provider, draft.model,

@@ -17,6 +17,7 @@ from holdfast.clock import read_instant
 from holdfast.document import decode, encode
 from holdfast.engine.audit import record_actions
 from holdfast.operate.authorization import Action, OperatorContext
+from holdfast.operate.short_ids import IdSpace
 from holdfast.store import Row, Tx
 from holdfast_rewrite.detect import Detector, local_detector
 from holdfast_rewrite.draft import SQL, output_of
@@ -32,6 +33,7 @@ from holdfast_rewrite.work import SQL as WORK
 T = TypeVar("T")
 LONGEST_LIST = 1_000
 LONGEST_REASON = 200
+HELD = IdSpace("held rewrite", SQL.find_held_ids)
 
 
 @dataclass(frozen=True, slots=True)

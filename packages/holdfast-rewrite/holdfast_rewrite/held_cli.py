@@ -9,12 +9,32 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.given import app_of, operator_of, operator_options, print_json
+from holdfast.cli.given import (
+    app_of,
+    json_option,
+    operator_of,
+    operator_options,
+    print_json,
+    print_table,
+    short_id_argument,
+)
+from holdfast.cli.next_command import next_command
+from holdfast.operate.short_ids import TENANTS, short_ids
 from holdfast_rewrite.cli_text import text_option
-from holdfast_rewrite.held import HeldRewrites
+from holdfast_rewrite.held import HELD, HeldRewrites
 from holdfast_rewrite.verdict import HoldReason
 
 F = TypeVar("F", bound=Callable[..., Any])
+COLUMNS = (
+    "rewrite_request_id",
+    "home_id",
+    "reason",
+    "held_at",
+    "gate",
+    "findings",
+    "output_language",
+    "surface",
+)
 
 
 def reason_option(command: F) -> F:
@@ -33,7 +53,7 @@ def held_of(
 def held() -> None:
     """Decide about rewrites that are held for a person.
 
-    The commands print JSON. Only list works for operators; the others need an admin.
+    Only list works for operators; the others need an admin, and print JSON.
     """
 
 
@@ -42,18 +62,36 @@ def held() -> None:
     "--reason", type=click.Choice([reason.value for reason in HoldReason]), help="Reason."
 )
 @click.option("--limit", type=int, default=50, show_default=True, help="Maximum number.")
+@json_option
 @operator_options
 @click.pass_context
 def list_held(
-    ctx: click.Context, reason: str | None, limit: int, actor: str, role: str, org_id: str | None
+    ctx: click.Context,
+    reason: str | None,
+    limit: int,
+    as_json: bool,
+    actor: str,
+    role: str,
+    org_id: str | None,
 ) -> None:
     """List held rewrites without text, oldest first."""
-    with held_of(ctx, actor, role, org_id) as rewrites:
-        print_json([asdict(one) for one in rewrites.list(reason=reason, limit=limit)])
+    with app_of(ctx, required=False) as hf:
+        context = operator_of(hf, actor, role, org_id).context
+        found = HeldRewrites(context).list(reason=reason, limit=limit)
+        if as_json:
+            print_json([asdict(one) for one in found])
+            return
+        ids = short_ids(context, HELD, [one.rewrite_request_id for one in found])
+        ids |= short_ids(context, TENANTS, {one.home_id for one in found})
+    rows = [{**asdict(one), "findings": ", ".join(one.findings or ())} for one in found]
+    print_table(rows, COLUMNS, ids=ids, empty="No held rewrites: none waits for a person.")
+    if found:
+        oldest = ids[found[0].rewrite_request_id]
+        click.echo(f"\nNext: {next_command(ctx, 'rewrite', 'held', 'show', oldest)}")
 
 
 @held.command()
-@click.argument("rewrite_request_id")
+@short_id_argument("rewrite_request_id", HELD)
 @operator_options
 @click.pass_context
 def show(
@@ -65,7 +103,7 @@ def show(
 
 
 @held.command()
-@click.argument("rewrite_request_id")
+@short_id_argument("rewrite_request_id", HELD)
 @reason_option
 @operator_options
 @click.pass_context
@@ -83,7 +121,7 @@ def approve(
 
 
 @held.command()
-@click.argument("rewrite_request_id")
+@short_id_argument("rewrite_request_id", HELD)
 @text_option("--text", "The text to deliver instead")
 @reason_option
 @operator_options
@@ -103,7 +141,7 @@ def edit(
 
 
 @held.command()
-@click.argument("rewrite_request_id")
+@short_id_argument("rewrite_request_id", HELD)
 @reason_option
 @operator_options
 @click.pass_context

@@ -23,7 +23,7 @@ from holdfast.ids import read_named_id, read_uuid
 from holdfast.operate.authorization import OperatorContext
 from holdfast.operate.page import LONGEST_PAGE, Page
 from holdfast.operate.reader import Reader, missing_file
-from holdfast.operate.short_ids import resolve_id, short_ids
+from holdfast.operate.short_ids import IdSpace, resolve_id, short_ids
 from holdfast.visible import visible
 
 if TYPE_CHECKING:
@@ -224,11 +224,14 @@ def id_of(text: str, where: str) -> str:
 
 
 class ShortId(click.ParamType[str]):
-    """An id or a unique prefix of one, resolved by the database. A tenant may also be named."""
+    """An id or a unique prefix of one, resolved by the database. A tenant may also be named.
+
+    The ids are those of a noun of the operator API, or of an extension.
+    """
 
     name = "id"
 
-    def __init__(self, noun: str) -> None:
+    def __init__(self, noun: str | IdSpace) -> None:
         self.noun = noun
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -241,13 +244,20 @@ class ShortId(click.ParamType[str]):
         with app_of(ctx, required=False) as hf:
             try:
                 operator = operator_of(hf)
-                return resolve_id(operator.context, getattr(operator, self.noun).id_space, value)
+                return resolve_id(operator.context, _space_of(operator, self.noun), value)
             except InvalidArgument as exc:
                 self.fail(exc.fields["id"], param, ctx)
 
 
-def short_id_argument(name: str, noun: str) -> Callable[[F], F]:
-    """An argument that takes an id of a noun of the operator API, or a prefix of one."""
+def _space_of(operator: Operator, noun: str | IdSpace) -> IdSpace:
+    if isinstance(noun, IdSpace):
+        return noun
+    space: IdSpace = getattr(operator, noun).id_space
+    return space
+
+
+def short_id_argument(name: str, noun: str | IdSpace) -> Callable[[F], F]:
+    """An argument that takes an id of a noun or of an extension's rows, or a prefix of one."""
     return click.argument(name, type=ShortId(noun))
 
 
