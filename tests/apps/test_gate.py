@@ -208,6 +208,15 @@ def test_foul_words_are_found_plain_disguised_and_left_in_another_language(word:
         ("stop met je ig storys!", "Zet me niet op Instagram, alsjeblieft.", "nl", "nl"),
         ("Wisisz mi 4 dychy!", "Oddasz mi 40 zł?", "pl", "pl"),
         ("kuatro platos susios!!", "¿Puedes lavar los cuatro platos?", "es", "es"),
+        ("a sala de 12 a 18/10 é tua", "A sala fica contigo de 12 a 18 de outubro.", "pt", "pt"),
+        ("Keller bis 4.11. räumen!", "Räumst du den Keller bis 4. November auf?", "de", "de"),
+        ("ur week is 12-18/10!", "Your week runs from 12 to 18 October.", "en", "en"),
+        ("gimme my tenner", "Could you give me back the £10?", "en", "en"),
+        ("oddaj dwie stówki", "Oddasz mi 200 zł?", "pl", "pl"),
+        ("not before nine fifteen!", "Could you start after 9:15?", "en", "en"),
+        ("rent is 1450!", "The rent that is due is 1,450.", "en", "en"),
+        ("zmywarka w sb", "Opróżnisz zmywarkę w sobotę?", "pl", "pl"),
+        ("pagamos a medias", "¿Pagas el 50 %?", "es", "es"),
         (
             "A Semana Santa vienes tú a limpiar",
             "Wäre es möglich, dass du an Ostern putzt?",
@@ -233,6 +242,9 @@ def test_a_fact_in_another_form_or_language_is_not_new(
         ("Aquí desde el 8 de enero!", "Está aquí desde el Día de Reyes.", "invented_date"),
         # The ninth month is no hour.
         ("Since 14/09!", "Could it be quiet after 9 pm?", "invented_number"),
+        ("Done by 3/12!", "Could you do it by 4 December?", "invented_number"),
+        ("Gimme my tenner!", "Could you give me back the £20?", "invented_number"),
+        ("Not before nine fifteen!", "Could you start after 9:45?", "invented_time"),
     ],
 )
 def test_another_currency_a_new_person_or_day_is_refused(
@@ -348,6 +360,9 @@ def test_a_missing_space_after_a_sentence_is_no_link() -> None:
         ("Sorry, zou je de muziek zachter willen zetten? Łukasz slaapt al.", "nl"),
         ("Could you turn the music down, Zoë? The café and the Wi-Fi are fine.", "en"),
         ("Puoi abbassare la musica? Il weekend con Jürgen e Siobhán è ok.", "it"),
+        ("Zet je de muziek zachter? Thanks Bram!", "nl"),
+        ("Machst du die Musik leiser? Merci, Lukas!", "de"),
+        ("Słychać drzwi. Zamkniesz je?", "pl"),
     ],
 )
 def test_names_and_loan_words_are_not_another_language(text: str, target: str) -> None:
@@ -391,6 +406,7 @@ def test_a_rewrite_without_a_word_of_its_original_may_be_that_of_another_message
         (f"{KIND} People like you never sleep.", "group_words"),
         (f"{KIND} You should be ashamed.", "shame_words"),
         (f"{KIND} This is your last warning.", "threat_words"),
+        (f"{KIND} Or I will throw all your things out.", "threat_words"),
     ],
 )
 def test_loaded_words_call_for_a_second_look(text: str, code: str) -> None:
@@ -407,6 +423,12 @@ def test_loaded_words_call_for_a_second_look(text: str, code: str) -> None:
         ("Tu pourrais laisser tes chaussures à la porte ? La dernière fois, c'était mieux.", "fr"),
         ("Podes deixar o carro na rua? Assim a entrada fica livre.", "pt"),
         ("Est-ce que tu pourrais remettre le salon en ordre ?", "fr"),
+        ("Zou je op straat willen bellen? In de gang hoor ik alles.", "nl"),
+        ("Kündigst du Besuch bitte einen Tag vorher an?", "de"),
+        ("¿Podrías llamar a la puerta antes de pasar?", "es"),
+        ("Dasz znać, jeśli ktoś z twoich gości zostaje na noc?", "pl"),
+        ("Podes fechar a janela? Senão vou ficar com frio.", "pt"),
+        ("Puoi chiudere il cancello? Stai attento ai gerani, per favore.", "it"),
     ],
 )
 def test_ordinary_words_call_for_no_second_look(text: str, language: str) -> None:

@@ -146,12 +146,13 @@ def test_no_author_of_the_sealed_set_wrote_the_tuning_set_and_each_wrote_enough(
     tuning = {pair.author for pair in pairs_of(TUNING)}
 
     assert {author for author, _ in sealed}.isdisjoint(tuning)
-    # The last author wrote a small set, only to repeat the first measurement.
+    # The last authors wrote sets to repeat the first measurement, the last one of good rewrites.
     assert {author: min(sealed[author, True], sealed[author, False]) for author, _ in sealed} == {
         "sealed-a": 164,
         "sealed-b": 160,
         "sealed-c": 212,
         "sealed-d": 83,
+        "sealed-e": 40,
     }
 
 
@@ -278,6 +279,6 @@ def test_a_strength_is_rarely_too_light_on_sealed_messages() -> None:
     score = measure_classifier(labeled_of(SEALED))
 
     # An error in the other direction is safe: it reframes a calm message.
-    # 7 % and 18 % measured.
+    # 9 % and 16 % measured.
     assert score.sharp_missed.value <= 0.1
     assert score.calm_reframed.value <= 0.2

@@ -400,7 +400,9 @@ _SLANG = {
 
 @cache
 def _slang() -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w)(?:(?P<n>\d{{1,3}})\s?)?(?P<unit>{'|'.join(_SLANG)})\w{{0,3}}(?!\w)")
+    return re.compile(
+        rf"(?<!\w)(?:(?P<n>\d{{1,3}})\s?)?(?P<unit>{'|'.join(_SLANG)})\w{{0,3}}(?!\w)"
+    )
 
 
 @cache
