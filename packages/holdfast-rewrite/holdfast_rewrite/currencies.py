@@ -24,8 +24,12 @@ _CURRENCIES = {
 }
 
 
-# What a sum without a currency means in a language that most of its speakers share one in.
-_UNSAID = {"de": "euro", "es": "euro", "fr": "euro", "it": "euro", "nl": "euro", "pl": "zloty"}
+# What a sum without a currency means in a language that most of its speakers share one or two in.
+_UNSAID = {
+    **dict.fromkeys(("de", "es", "fr", "it", "nl"), frozenset({"euro"})),
+    "pl": frozenset({"zloty"}),
+    "pt": frozenset({"euro", "real"}),
+}
 # A colloquial word for money stands for any currency.
 _MONEY = re.compile(
     r"(?<!\w)(?:fiver|tenner|grand|cash|money|geld|kohle|tacken|mause|flocken|steine|ocken"
@@ -38,12 +42,12 @@ _MONEY = re.compile(
 def has_new_currency(said: str, given: str, locale: str) -> bool:
     """Return whether a text names a currency that its original lacks.
 
-    Where the original names none, the usual one of the language is not new.
+    Where the original names none, a usual one of the language is not new.
     """
-    had = {name for name, currency in _CURRENCIES.items() if currency.search(given)}
-    has = {name for name, currency in _CURRENCIES.items() if currency.search(said)}
+    had = frozenset(name for name, one in _CURRENCIES.items() if one.search(given))
+    has = frozenset(name for name, one in _CURRENCIES.items() if one.search(said))
     if not had and locale in _UNSAID:
-        had = {_UNSAID[locale]}
+        had = _UNSAID[locale]
     elif not had and (locale not in numerals() or _MONEY.search(given)):
         had = has
     return bool(has - had)

@@ -122,7 +122,11 @@ def _concepts(
     pattern = fact_table().concepts.get(locale)
     if pattern is None:
         return
-    names = {found.lastgroup for found in pattern.finditer(_AFTERNOON.sub(" ", said.bare))} - {None}
+    # A quarter to midnight is no midnight.
+    given_times = times_in(given.bare, *_languages(read_in))
+    known = [one for one in times_in(said.bare, locale) if any(map(one.means, given_times))]
+    text = _AFTERNOON.sub(" ", without_times(said.bare, known))
+    names = {found.lastgroup for found in pattern.finditer(text)} - {None}
     months = _months_in_digits(given.bare) | _months_of_holidays(given.bare)
     for group in names:
         concept = fact_table().names[str(group)]
@@ -383,6 +387,9 @@ _QUARTERS = dict.fromkeys(("3", "three", "drei", "tres", "trois", "tre", "drie",
 # Notes and coins by their nicknames: "4 dychy" is 40.
 _SLANG = {
     "dych": 10,
+    "grand": 1000,
+    "riesen": 1000,
+    "luca": 1000,
     "stow": 100,
     "stowk": 100,
     "tenner": 10,

@@ -102,11 +102,12 @@ def _value(said: str, numbers: Mapping[str, int]) -> int:
 
 @cache
 def _numbers(language: str) -> Mapping[str, int]:
-    """Return the number words of a language up to 59, with those of two words in English."""
+    """Return the number words of a language up to 59, those of two words, noon and midnight."""
     words = {word: value for word, value in numerals()[language].words.items() if value < 60}
     tens = {word: value for word, value in words.items() if value in (20, 30, 40, 50)}
     ones = {word: value for word, value in words.items() if value < 10}
-    return words | {f"{ten} {one}": tens[ten] + ones[one] for ten in tens for one in ones}
+    both = {f"{ten} {one}": tens[ten] + ones[one] for ten in tens for one in ones}
+    return words | both | dict.fromkeys(tables()["noon"].get(language, ()), 12)
 
 
 @cache
