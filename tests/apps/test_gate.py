@@ -217,6 +217,12 @@ def test_foul_words_are_found_plain_disguised_and_left_in_another_language(word:
         ("rent is 1450!", "The rent that is due is 1,450.", "en", "en"),
         ("zmywarka w sb", "Opróżnisz zmywarkę w sobotę?", "pl", "pl"),
         ("pagamos a medias", "¿Pagas el 50 %?", "es", "es"),
+        ("we owe 3 grand!", "Together we owe £3,000.", "en", "en"),
+        ("Ménage sous huitaine.", "Tu peux faire le ménage d'ici huit jours ?", "fr", "fr"),
+        ("Ore 23.45, trapano!", "A mezzanotte meno un quarto sento il trapano.", "it", "it"),
+        ("Cisza po 21!", "Może być cicho po dwudziestej pierwszej?", "pl", "pl"),
+        ("Me deve 51,30!", "Você me paga os R$ 51,30?", "pt", "pt"),
+        ("Deves-me 51,30!", "Podes pagar-me os 51,30 €?", "pt", "pt"),
         (
             "A Semana Santa vienes tú a limpiar",
             "Wäre es möglich, dass du an Ostern putzt?",
@@ -245,6 +251,8 @@ def test_a_fact_in_another_form_or_language_is_not_new(
         ("Done by 3/12!", "Could you do it by 4 December?", "invented_number"),
         ("Gimme my tenner!", "Could you give me back the £20?", "invented_number"),
         ("Not before nine fifteen!", "Could you start after 9:45?", "invented_time"),
+        ("Quiet at 11:45 pm!", "Could it be quiet at a quarter past midnight?", "invented_time"),
+        ("Pay me the 51.30!", "Could you pay me the 51.30 reais?", "invented_currency"),
     ],
 )
 def test_another_currency_a_new_person_or_day_is_refused(
