@@ -61,7 +61,7 @@ def crowded(store: Store) -> Store:
 
 def plan(store: Store, statement: Statement, **params: Any) -> str:
     word = "EXPLAIN QUERY PLAN " if store.dialect.name == "sqlite" else "EXPLAIN "
-    explained = replace(statement, raw=word + statement.raw, _rendered={})
+    explained = replace(statement, raw=word + statement.raw)
     rows = store.write(lambda tx: tx.many(explained, **params))
     return "\n".join(str(row.get("detail", row.get("QUERY PLAN"))) for row in rows)
 

@@ -103,7 +103,7 @@ def test_a_group_is_followed_by_one_statement(
 
 
 def test_what_the_statement_refuses_is_not_recorded(following: Holdfast) -> None:
-    bad = replace(FOLLOW, raw=FOLLOW.raw.replace("jobs.state FROM", "'bad' FROM"), _rendered={})
+    bad = replace(FOLLOW, raw=FOLLOW.raw.replace("jobs.state FROM", "'bad' FROM"))
     done = StateStatement(frozenset({"mail.send"}), bad, frozenset({"completed"}))
     worker = following.worker()
     following.store.state_statements = (done,)

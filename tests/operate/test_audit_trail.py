@@ -356,7 +356,7 @@ def test_no_question_by_job_correlation_or_person_reads_every_event(
 
 def plan(hf: Holdfast, statement: Any, **params: Any) -> str:
     word = "EXPLAIN QUERY PLAN " if hf.store.dialect.name == "sqlite" else "EXPLAIN "
-    explained = replace(statement, raw=word + statement.raw, _rendered={})
+    explained = replace(statement, raw=word + statement.raw)
     rows = hf.store.read(lambda tx: tx.many(explained, **params))
     return "\n".join(str(row.get("detail", row.get("QUERY PLAN"))) for row in rows)
 

@@ -364,7 +364,7 @@ def test_a_refusal_quotes_nothing_of_the_payload(hf: Holdfast, url: str) -> None
     for payload_text in (json.dumps({"key": SECRET}), f'{{"text": "{SENTENCE}', f"'{SENTENCE}'"):
         printed = cli(url, "--app", "tests.operate.canary:hf", "enqueue", "careless.message",
                       payload_text, "--org", ORG)  # fmt: skip
-        assert "Job not enqueued" in printed
+        assert "Job not enqueued" in printed or "it is not JSON" in printed
         assert leaks(printed) == []
     assert look(hf.store, "SELECT id FROM holdfast.job") == []
 

@@ -57,6 +57,7 @@ jobs = rows(
     cancel_requested_at=some,
     deadline_at=some,
     provider_batch_id=st.sampled_from([None, "batch_1"]),
+    routing_decision=st.sampled_from([None, '{"provider": "openai", "model": "small"}']),
     replay_of=st.sampled_from([None, "j0"]),
     error_class=st.sampled_from([None, "GONE"]),
     created_at=instants,

@@ -72,7 +72,7 @@ def measured(crowded: Holdfast) -> Store:
 
 def plan(store: Store, statement: Any, **params: Any) -> str:
     word = "EXPLAIN QUERY PLAN " if store.dialect.name == "sqlite" else "EXPLAIN "
-    explained = replace(statement, raw=word + statement.raw, _rendered={})
+    explained = replace(statement, raw=word + statement.raw)
     rows = store.write(lambda tx: tx.many(explained, **params))
     return "\n".join(str(row.get("detail", row.get("QUERY PLAN"))) for row in rows)
 
@@ -195,7 +195,6 @@ def test_the_trigger_that_guards_a_key_uses_the_index(crowded: Holdfast, measure
                 SQL.find_key,
                 raw="SELECT 1 FROM holdfast.job_history"
                 " WHERE org_id = :org_id AND idempotency_key = :key",
-                _rendered={},
             ),
             org_id=ORG,
             key="k",
@@ -208,7 +207,7 @@ def test_the_trigger_that_guards_a_key_uses_the_index(crowded: Holdfast, measure
     )
 
     def read_all(tx: Any) -> int:
-        found = replace(SQL.find_key, raw=scans, _rendered={})
+        found = replace(SQL.find_key, raw=scans)
         before = tx.one(found)["n"]
         (chunk,) = crowded._chunks("order.ship", [{} for _ in range(300)], ORG, {}, whole=True)
         batch = chunk()

@@ -63,7 +63,7 @@ def measured(request: pytest.FixtureRequest, crowds: Crowds) -> Holdfast:
 
 def plan(store: Store, statement: Any, **params: Any) -> str:
     word = "EXPLAIN QUERY PLAN " if store.dialect.name == "sqlite" else "EXPLAIN "
-    explained = replace(statement, raw=word + statement.raw, _rendered={})
+    explained = replace(statement, raw=word + statement.raw)
     rows = store.write(lambda tx: tx.many(explained, **params))
     return "\n".join(str(row.get("detail", row.get("QUERY PLAN"))) for row in rows)
 
@@ -237,9 +237,7 @@ def test_sealing_reads_the_audit_by_its_counter(measured: Holdfast) -> None:
 
 
 def claimed_of(hf: Holdfast, size: int) -> list[Any]:
-    rows = hf.store.read(
-        lambda tx: tx.values(replace(SQL.find_stale, raw=_RUNNING, _rendered={}), limit=size)
-    )
+    rows = hf.store.read(lambda tx: tx.values(replace(SQL.find_stale, raw=_RUNNING), limit=size))
     assert len(rows) == size
     return [Claimed(*row) for row in rows]
 

@@ -273,7 +273,7 @@ def test_every_gauge_is_shown_and_none_beyond(shop: Holdfast) -> None:
 
 def explained(store: Store, statement: Any, **params: Any) -> str:
     word = "EXPLAIN QUERY PLAN " if store.dialect.name == "sqlite" else "EXPLAIN "
-    changed = replace(statement, raw=word + statement.raw, _rendered={})
+    changed = replace(statement, raw=word + statement.raw)
 
     def work(tx: Tx) -> list[Row]:
         tx.one(SQL.bound_reading)

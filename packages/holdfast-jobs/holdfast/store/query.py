@@ -85,10 +85,13 @@ class Statement:
     is_bulk: bool = False
     # Whether it changes or locks rows, and so needs a write transaction.
     writes: bool = False
+    # Not copied by replace(): another text has its own.
     _rendered: dict[tuple[str, bool], Rendered] = field(
-        default_factory=dict, compare=False, repr=False
+        default_factory=dict, init=False, compare=False, repr=False
     )
-    _bulk: dict[tuple[str, int], Bulk] = field(default_factory=dict, compare=False, repr=False)
+    _bulk: dict[tuple[str, int], Bulk] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def render(self, dialect: Dialect, *, lone: bool = False) -> Rendered:
         found = self._rendered.get((dialect.name, lone))
@@ -160,7 +163,7 @@ def _of_each(sources: Mapping[str, str]) -> Iterator[Statement]:
         texts = ((dialect, parsed[dialect][name]) for dialect in DIALECTS)
         raw = "".join(f"{{only {dialect}}}{one.raw}{{end}}" for dialect, one in texts)
         row_sets = found.row_sets | second[name].row_sets
-        yield replace(found, raw=raw, row_sets=row_sets, _rendered={}, _bulk={})
+        yield replace(found, raw=raw, row_sets=row_sets)
 
 
 def _parse(source: str) -> list[Statement]:
