@@ -86,14 +86,6 @@ def test_one_tenant_sees_its_own_violations(run: Run, url: str, hf: Holdfast, fe
     assert "Only an admin verifies every tenant" in all_of_them.err
 
 
-def test_what_is_not_built_says_so(run: Run, url: str, hf: Holdfast) -> None:
-    told = run("verify", "-v", "--only", "I32", db=url)
-
-    assert told.code == 0
-    assert "not applicable" in told.out
-    assert "this database has no api keys" in told.out
-
-
 def test_a_hostile_text_moves_no_cursor(run: Run, url: str, hf: Holdfast, few: Few) -> None:
     plant(
         hf, "UPDATE holdfast.job SET state = :state WHERE id = :id",

@@ -92,13 +92,6 @@ def test_an_empty_store_is_sound(url: str) -> None:
         assert_sound(empty)
 
 
-def test_what_is_not_built_is_not_applicable_and_says_what_is_missing(hf: Holdfast) -> None:
-    report = report_of(hf)
-
-    assert finding(report, "I32").status is Status.NOT_APPLICABLE
-    assert finding(report, "I32").why.startswith("this database has no ")
-
-
 def test_a_check_without_its_tables_is_not_applicable(hf: Holdfast) -> None:
     needy = Check("X1", "Nothing is amiss.", lambda look: iter(()), needs=("job", "parcel"))
 

@@ -517,13 +517,33 @@ def test_a_canary_is_found_wherever_it_sits(hf: Holdfast, busy: Busy) -> None:
     assert found(hf, canaries=["not planted", canary]) == {"I31": ["canary 2"] * 2}
 
 
-def test_api_keys_are_looked_at_when_there_are_any(hf: Holdfast) -> None:
-    (finding,) = report_of(hf, only=["I32"]).findings
+def test_a_key_or_a_session_that_is_stored_in_plain_text_is_found_and_not_shown(
+    hf: Holdfast,
+) -> None:
+    keys = hf.operate(actor="user:root", role="admin").api_keys
+    made = keys.create("billing", role="viewer", org_id=ORG, reason="the invoices")
+    assert found(hf, only=["I32"]) == {}
 
-    assert (finding.status, finding.why) == (
-        Status.NOT_APPLICABLE,
-        "this database has no api keys",
+    plain = "hf_live_Zm9yZ290dGVu"
+    plant(
+        hf,
+        "UPDATE holdfast.api_key SET secret_hash = :plain WHERE id = :id",
+        plain=plain,
+        id=made.key.id,
     )
+    plant(
+        hf,
+        "INSERT INTO holdfast.console_session (secret_hash, actor_type, actor_id, role, scopes,"
+        " org_id, created_at, expires_at) SELECT 'plain', 'user', 'ada', 'viewer', '', org_id,"
+        " created_at, created_at FROM holdfast.api_key",
+    )
+
+    (finding,) = report_of(hf, only=["I32"]).findings
+    assert [violation.subject for violation in finding.violations] == [
+        f"api_key:{made.key.id}",
+        "console_session of user:ada",
+    ]
+    assert plain not in repr(finding)
 
 
 # -- I33: the audit

@@ -1,4 +1,4 @@
-"""I31 and I32: no secrets in displayed data."""
+"""I31 and I32: no secrets in displayed data, and only the hashes of API keys and sessions."""
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ def find_secrets_in(context: VerifyContext, statements: Sequence[Statement]) -> 
         for row in context.tx.stream(statement, org_id=context.org_id):
             for problem in _problems(row["words"], row["document"], canaries):
                 yield Violation(str(row["org_id"]), row["subject"], problem)
+
+
+def _find_plain_keys(context: VerifyContext) -> Iterator[Violation]:
+    # The stored text is not shown: it may be the key itself.
+    for row in context.tx.stream(SQL.list_plain_keys, org_id=context.org_id):
+        yield Violation(str(row["org_id"]), row["subject"], "secret_hash is not a SHA-256")
 
 
 def _problems(
@@ -77,5 +83,5 @@ CHECKS = (
         "The audit, dead letters, errors and notes contain no secrets and no canaries.",
         _find_secrets,
     ),
-    Check("I32", "API keys are stored as hashes only.", needs=("api keys",)),
+    Check("I32", "API keys and sessions are stored as hashes only.", _find_plain_keys),
 )

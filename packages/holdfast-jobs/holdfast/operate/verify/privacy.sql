@@ -73,3 +73,14 @@ UNION ALL
 SELECT org_id, 'delivery:' || CAST(delivery_id AS text), code, NULL
 FROM holdfast.delivery_evidence
 WHERE code IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);
+
+-- list_plain_keys :many — I32, crosses tenants: keys and sessions whose stored text is not a SHA-256
+SELECT org_id, 'api_key:' || CAST(id AS text) AS subject
+FROM holdfast.api_key
+WHERE (length(secret_hash) <> 64 OR trim(secret_hash, '0123456789abcdef') <> '')
+  AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+UNION ALL
+SELECT org_id, 'console_session of ' || actor_type || ':' || actor_id
+FROM holdfast.console_session
+WHERE (length(secret_hash) <> 64 OR trim(secret_hash, '0123456789abcdef') <> '')
+  AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);
