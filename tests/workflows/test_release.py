@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import Context, Holdfast, Permanent, Workflow, chord
@@ -109,6 +110,38 @@ def test_two_transactions_that_end_two_steps_release_the_join_once(
     assert handle.get().steps[2].state == "running"
     verify_clean(hf)
     other.close()
+
+
+def test_a_settle_waits_for_its_workflow_before_it_changes_a_step(
+    postgres_url: str, clock: Any
+) -> None:
+    """Settles of several workflows lock them in one order, so that none waits for another."""
+    with (
+        make_holdfast(postgres_url, clock) as hf,
+        psycopg.connect(postgres_url) as holder,
+        psycopg.connect(postgres_url) as reader,
+    ):
+        item, join = declare(hf)
+        chord(item.map([{"number": 1}, {"number": 2}]), join.step()).enqueue(org_id=ORG)
+        first, _ = claim(hf, limit=2)
+        holder.execute("SELECT id FROM holdfast.workflow FOR NO KEY UPDATE")
+        settle = threading.Thread(
+            target=lambda: hf.store.write(
+                lambda tx: settle_in(tx, [(first, Completed("1"))], actor=WORKER)
+            )
+        )
+        settle.start()
+        wait_until_blocked(hf)
+
+        free = reader.execute(
+            "SELECT step FROM holdfast.workflow_step FOR UPDATE SKIP LOCKED"
+        ).fetchall()
+
+        reader.rollback()
+        holder.rollback()
+        settle.join(60)
+        assert len(free) == 2
+        verify_clean(hf)
 
 
 def test_a_step_of_a_failed_workflow_is_not_released(hf: Holdfast) -> None:
