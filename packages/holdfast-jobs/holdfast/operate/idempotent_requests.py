@@ -2,7 +2,7 @@
 
 A request claims its key before it does anything. When it has succeeded its answer is stored, and a
 repeated request is given that answer. A request that was refused gives its key back. If the process
-ends in between, the key stays claimed: nobody knows whether the request did anything, so repeating
+ends in between, the key stays claimed: it is unknown whether the request did anything, so repeating
 it is refused.
 """
 

@@ -13,13 +13,13 @@ ORDER BY workflow.org_id, workflow.id
 -- An item that failed earlier counts as completed if its replay completes.
 UPDATE holdfast.workflow_step AS step
 SET items_left = items_left - ended.fresh,
-    items_failed = items_failed + ended.failed - ended.mended
+    items_failed = items_failed + ended.failed - ended.recovered
 FROM (SELECT item.org_id, item.workflow_id, item.step,
              sum(CASE WHEN item.state = 'waiting' THEN 1 ELSE 0 END) AS fresh,
              sum(CASE WHEN item.state = 'waiting' AND jobs.state <> 'completed'
                       THEN 1 ELSE 0 END) AS failed,
              sum(CASE WHEN item.state <> 'waiting' AND jobs.state = 'completed'
-                      THEN 1 ELSE 0 END) AS mended
+                      THEN 1 ELSE 0 END) AS recovered
       FROM {rows jobs: org_id uuid, first_id uuid, state text}
       JOIN holdfast.workflow_item AS item
         ON item.org_id = jobs.org_id AND item.job_id = jobs.first_id
@@ -53,7 +53,7 @@ WHERE (step.org_id, step.workflow_id) IN (
                          WHEN items_failed = 0 OR on_failure = 'ignore' THEN 'completed'
                          ELSE 'failed' END;
 
--- judge_workflows :affected — crosses tenants: a failed step fails its workflow; a replay mends it
+-- judge_workflows :affected — crosses tenants: a failed step fails its workflow until its replay completes
 UPDATE holdfast.workflow AS workflow
 SET state = CASE WHEN EXISTS (
         SELECT 1 FROM holdfast.workflow_step AS step

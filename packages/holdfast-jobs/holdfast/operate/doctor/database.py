@@ -204,8 +204,8 @@ def _version(version: str | None) -> Iterator[Finding]:
         return
     numbers = [int(part) for part in version.split(".")]
     # Two older release lines have the fix too.
-    mended = {50: [3, 50, 7], 44: [3, 44, 6]}
-    if numbers >= mended.get(numbers[1], [3, 51, 3]):
+    repaired = {50: [3, 50, 7], 44: [3, 44, 6]}
+    if numbers >= repaired.get(numbers[1], [3, 51, 3]):
         yield Finding("version", OK, f"SQLite {version}.")
         return
     yield Finding(
