@@ -83,6 +83,16 @@ def test_a_key_cannot_create_one_that_may_do_more(api: Client, hf: Holdfast) -> 
     assert own.json()["key"]["org_id"] == ORG
 
 
+@pytest.mark.parametrize("reason", ["\U0010897d", "line\u2028break", "bell\x07", "  ", "x" * 501])
+def test_a_reason_that_cannot_be_recorded_is_the_fault_of_the_caller(
+    operations: Client, reason: str
+) -> None:
+    answer = operations.post("/v1/queues/q:default/pause", {"reason": reason})
+
+    assert answer.status_code == 422, answer.text
+    assert not operations.get("/v1/queues/q:default").json()["is_paused"]
+
+
 def test_a_queue_is_paused_limited_and_resumed(operations: Client, hf: Holdfast) -> None:
     reason = {"reason": WHY}
 

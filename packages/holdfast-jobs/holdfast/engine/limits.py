@@ -29,7 +29,7 @@ from holdfast.config.setting_type import (
 )
 from holdfast.engine import audit
 from holdfast.engine.job import BATCH_KEY
-from holdfast.errors import ConfigError, UnknownQueue
+from holdfast.errors import ConfigError, InvalidArgument, UnknownQueue
 from holdfast.event import Events, QueueCrowded
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.read_limit import shared_reads
@@ -449,8 +449,8 @@ def _named(what: str, name: str, kind: SettingType) -> str:
 def _reason(text: str) -> str:
     reason = text.strip()
     if not 1 <= len(reason) <= 500 or not reason.isprintable():
-        raise ConfigError(
-            "The reason must have 1 to 500 printable characters; it is recorded in the audit."
+        raise InvalidArgument(
+            {"reason": "must be 1 to 500 printable characters; it is recorded in the audit"}
         )
     return reason
 
