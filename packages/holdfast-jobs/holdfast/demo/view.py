@@ -16,7 +16,7 @@ from holdfast.demo.waits import length
 from holdfast.store import Row
 
 PROGRESS_SECONDS = 1.0
-CONSOLE = "To open the console, follow the link that this prints:"
+CONSOLE = "Start the console at http://127.0.0.1:8321 and follow the link that it prints:"
 TITLE = "one noisy tenant, four quiet ones, two workers, one SQLite file"
 PROMISE = (
     "Jobs run at least once and record at most one outcome. External effects are deduplicated when"
