@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -240,7 +241,9 @@ class PostgresStore(Store):
                 ):
                     # No cause: printing a chained error would show the server's detail and context.
                     raise error from None
-            time.sleep(pause)
+            # A random pause: two transactions that gave up their locks at the same moment would
+            # meet again after equal ones.
+            time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_RETRY_SECONDS)
 
     def extend_leases(self, claims: Sequence[Row], lease_ms: int) -> None:
