@@ -50,7 +50,7 @@ def loaded_words(
 
 
 def is_accusing(text: str, language: str) -> bool:
-    """Return whether a message says that somebody always or never does something."""
+    """Return whether a message says that a person always or never does something."""
     return _search(_ACCUSED, language, plain(normalize_text(text))) is not None
 
 
