@@ -138,7 +138,7 @@ def test_holdfast_drains_the_benchmark_in_processes_of_its_own(holdfast: Contend
     assert measured["rate"] > 0
     assert holdfast.filled == 0
     with sqlite3.connect(holdfast.store.url.removeprefix("sqlite:///")) as database:
-        states = database.execute("SELECT DISTINCT state FROM holdfast_job_record").fetchall()
+        states = database.execute("SELECT DISTINCT state FROM holdfast_job").fetchall()
     assert states == [("completed",)]
     holdfast.discard()
     assert holdfast.store.size() == 0

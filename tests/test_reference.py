@@ -41,11 +41,11 @@ def test_the_map_names_six_specifications_and_only_what_exists(store: Store) -> 
 
 
 def tables(store: Store) -> set[str]:
-    """The tables of the database; handler_transaction is on PostgreSQL only."""
+    """The tables and views of the database; handler_transaction is on PostgreSQL only."""
     if store.is_embedded:
-        found = look(store, "SELECT name FROM sqlite_master WHERE type = 'table'")
+        found = look(store, "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
     else:
-        found = look(store, "SELECT relname AS name FROM pg_class WHERE relkind IN ('r', 'p')")
+        found = look(store, "SELECT relname AS name FROM pg_class WHERE relkind IN ('r', 'p', 'v')")
     return {row["name"].removeprefix("holdfast_") for row in found}
 
 

@@ -33,6 +33,7 @@ ORDER = (
     "migrating-from-rq.md",
     "migrating-from-procrastinate.md",
     "job-lifecycle.md",
+    "storage.md",
 )
 
 # Guides outside the folder of their group.

@@ -85,9 +85,9 @@ class HoldfastAdapter(Adapter):
         worker.run()
 
     def is_empty(self) -> bool:
-        view = "holdfast_job_record" if URL.startswith("sqlite") else "holdfast.job_record"
-        unfinished = f"SELECT 1 FROM {view} WHERE state IN ('queued', 'processing') LIMIT 1"
-        return self._reader.execute(unfinished).fetchone() is None
+        schema = "holdfast_" if URL.startswith("sqlite") else "holdfast."
+        places = [f"SELECT job_id FROM {schema}{place}" for place in ("job_ready", "job_running")]
+        return self._reader.execute(" UNION ALL ".join(places) + " LIMIT 1").fetchone() is None
 
     def trickle(self, count: int, pause: float) -> None:
         for number in range(WARM):

@@ -84,14 +84,14 @@ def meet(folder: Path, processes: int) -> None:
 
 
 def write_and_stay(url: str, job_id: str, files: tuple[str, str, str], idle_seconds: int) -> None:
-    """Hold the row of a job, or SQLite's writer, in an ordinary write until the test ends it."""
+    """Hold the place of a waiting job, or SQLite's writer, until the test ends it."""
     began, may_end, ended = map(Path, files)
     hf = make(url, idle_seconds=idle_seconds)
 
     def work(tx: Any) -> None:
         session = "here"
         if hf.store.dialect.name == "postgres":
-            held = "SELECT 1 FROM holdfast.job WHERE id = %s FOR UPDATE"
+            held = "SELECT 1 FROM holdfast.job_ready WHERE job_id = %s FOR UPDATE"
             tx.connection.execute(held, (job_id,))
             session = _session(tx.connection)
         began.write_text(session)

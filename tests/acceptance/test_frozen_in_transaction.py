@@ -168,11 +168,13 @@ def test_calls_answer_while_a_process_is_frozen_in_an_ordinary_write_on_postgres
     for call in (
         lambda: hf.cancel(held.id, org_id=ORG),
         lambda: hf.operate(actor="user:1", role="admin").cancel(held.id, reason="now"),
-        lambda: hf.enqueue("work", {}, org_id=ORG, idempotency_key="held"),
-        lambda: hf.enqueue_many("work", [again, JobRequest({}, ORG)]),
     ):
         with pytest.raises(StoreBusy, match="try again"):
             soon(call)
+    # A duplicate writes nothing that the frozen process holds.
+    assert not soon(lambda: hf.enqueue("work", {}, org_id=ORG, idempotency_key="held")).created
+    many = soon(lambda: hf.enqueue_many("work", [again, JobRequest({}, ORG)]))
+    assert [item.created for item in many] == [False, True]
     command = holdfast(postgres_url, "jobs", "cancel", held.id, "--reason", "now")
     said = "".join(command.wait())
     assert command.returncode != 0

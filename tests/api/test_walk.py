@@ -165,7 +165,7 @@ def test_a_statement_without_its_tenant_shows_no_other_one_in_the_role_of_tenant
     with make_holdfast(postgres_url) as hf:
         hf.job("work")(lambda job, payload: None)
         hf.enqueue("work", {}, org_id=ORG)
-        everything = "SELECT count(*) AS found FROM holdfast.job_record"
+        everything = "SELECT count(*) AS found FROM holdfast.job"
         with limited_reads(5, OTHER_ORG):
             other = look(hf.store, everything)[0]["found"]
         with limited_reads(5, ORG):

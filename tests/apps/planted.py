@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from holdfast import FakeClock, Holdfast, Producer
@@ -132,14 +133,26 @@ class Stage:
             created_at=write_instant(self.clock.now()),
         )
 
-    def plant(self, text: str = ORIGINAL, *, mode: str = "batch", **options: Any) -> Planted:
-        """A request that has come as far as its job."""
+    def plant(
+        self,
+        text: str = ORIGINAL,
+        *,
+        mode: str = "batch",
+        delay: timedelta | None = None,
+        **options: Any,
+    ) -> Planted:
+        """A request that has come as far as its job, which may begin after *delay*."""
         request = self.request(text, **options)
         plant_queued(self.store, request)
-        return self.enqueue(request, mode=mode)
+        return self.enqueue(request, mode=mode, delay=delay)
 
     def enqueue(
-        self, request: RewriteRequest, *, mode: str = "batch", payload: Any = None
+        self,
+        request: RewriteRequest,
+        *,
+        mode: str = "batch",
+        payload: Any = None,
+        delay: timedelta | None = None,
     ) -> Planted:
         """The second half of what an orchestrator does, for a request that is queued."""
         decision = route_of(request, mode)
@@ -151,6 +164,7 @@ class Stage:
             unit_key=row.unit_key,
             routing_decision=decision,
             producer=self.producer,
+            not_before_at=None if delay is None else self.clock.now() + delay,
         )
         made = Planted(request, job.id)
         plant_enqueued(self.store, made, mode)

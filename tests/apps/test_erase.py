@@ -161,13 +161,8 @@ def test_an_erasure_continues_in_pages_and_is_safe_to_repeat(
 
 
 def test_a_rewrite_under_way_ends_without_output_when_its_text_is_erased(stage: Stage) -> None:
-    waiting = stage.plant()
+    waiting = stage.plant(delay=timedelta(minutes=10))
     at_provider = stage.plant("Please keep the noise down.", sender=STRANGER)
-    by_hand(
-        stage.store,
-        "UPDATE holdfast.job SET not_before_at = {later(600000)} WHERE id = :id",
-        id=waiting.job_id,
-    )
     stage.submit()
     erase_data(admin(stage), home_id=HOME, reason="asked")
     stage.clock.advance(minutes=15)

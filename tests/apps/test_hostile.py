@@ -81,7 +81,7 @@ def test_a_text_in_the_audit_of_a_request_is_found(stage: Stage) -> None:
     said = encode({"subject": f"rewrite:{planted.id}", "note": ORIGINAL})
     plant(
         stage.hf,
-        "UPDATE holdfast.job_event SET detail = :said WHERE name = 'rewrite_completed'",
+        "UPDATE holdfast.audit_event SET detail = :said WHERE name = 'rewrite_completed'",
         said=said,
     )
 
@@ -188,7 +188,7 @@ def test_a_homes_own_sql_reads_its_members_and_nothing_else(postgres_url: str) -
         with hf.store.tenant_transaction(OTHER_HOME, None, lambda tx: None) as theirs:
             homes = theirs.execute("SELECT DISTINCT org_id::text FROM holdfast.home").fetchall()
             members = theirs.execute("SELECT org_id::text FROM holdfast.home_member").fetchall()
-            jobs = theirs.execute("SELECT count(*) FROM holdfast.job_record").fetchall()
+            jobs = theirs.execute("SELECT count(*) FROM holdfast.job").fetchall()
             events = theirs.execute(
                 "SELECT count(*) FROM holdfast.job_event WHERE org_id <> %s", (OTHER_HOME,)
             ).fetchall()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,19 +12,14 @@ from holdfast_rewrite.detect import Detected
 from holdfast_rewrite.enums import Level
 from holdfast_rewrite.lexicon import Lexicon
 from tests.apps.planted import REWRITE, Planted, Stage, set_stage
-from tests.story import by_hand, look
+from tests.story import look
 
 
 @pytest.mark.req("E-03")
 def test_what_may_wait_goes_in_batches_of_one_kind_and_not_before_its_time(stage: Stage) -> None:
     alike = [stage.plant(f"Please be quiet, number {number}.") for number in range(3)]
     apart = stage.plant("Please be quiet.", target="de")
-    later = stage.plant("Please be quiet, but not yet.")
-    by_hand(
-        stage.store,
-        "UPDATE holdfast.job SET not_before_at = {later(3600000)} WHERE id = :id",
-        id=later.job_id,
-    )
+    later = stage.plant("Please be quiet, but not yet.", delay=timedelta(hours=1))
 
     stage.submit()
 

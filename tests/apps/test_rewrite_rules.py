@@ -26,6 +26,7 @@ from tests.apps.planted import (
     plant_enqueued,
     plant_queued,
 )
+from tests.rows import claim_by_hand, outcome_of
 from tests.story import by_hand, look
 
 
@@ -186,13 +187,6 @@ def test_a_request_id_is_one_in_all_homes_and_a_job_has_one_request(stage: Stage
     )
 
 
-COMPLETE = (
-    "UPDATE holdfast.job SET state = 'completed', result = '{}', finished_at = {now},"
-    " key_expires_at = {now}, lease_expires_at = NULL, claimed_at = NULL,"
-    " claimed_by = NULL, updated_at = {now} WHERE id = :job_id"
-)
-
-
 @pytest.mark.req("J-30")
 @pytest.mark.req("J-31")
 def test_a_completed_request_without_an_output_does_not_commit(stage: Stage) -> None:
@@ -207,12 +201,7 @@ def test_a_completed_request_without_an_output_does_not_commit(stage: Stage) -> 
 
 
 def take(stage: Stage, planted: Planted) -> None:
-    by_hand(
-        stage.store,
-        "UPDATE holdfast.job SET state = 'processing', lease_token = 1, claimed_by = 'w',"
-        " claimed_at = {now}, lease_expires_at = {later(60000)} WHERE id = :id",
-        id=planted.job_id,
-    )
+    claim_by_hand(stage.store, planted.job_id)
     reached = Reached(HOME, planted.job_id, JOB_TYPE, "processing", planted.job_id)
     stage.store.write(lambda tx: run_state_statements(tx, [reached]))
 
@@ -255,8 +244,8 @@ def complete_with(stage: Stage, planted: Planted, **values: Any) -> None:
 
 def complete_in(tx: Tx, planted: Planted) -> None:
     """Complete a job by hand, and what follows it."""
-    complete = Statement("by_hand", "many", "", COMPLETE, frozenset())
-    tx.many(complete, job_id=planted.job_id)
+    complete = Statement("by_hand", "many", "", outcome_of("completed"), frozenset())
+    tx.many(complete, id=planted.job_id)
     run_state_statements(tx, [Reached(HOME, planted.job_id, JOB_TYPE, "completed", planted.job_id)])
 
 

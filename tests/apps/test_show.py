@@ -11,7 +11,6 @@ import pytest
 
 from holdfast import Forbidden
 from holdfast.clock import read_instant
-from holdfast.engine.retention import archive_jobs
 from holdfast.store import open_store
 from holdfast_rewrite.failure import InvalidRewrite, RewriteNotFound
 from holdfast_rewrite.finish import finish_once
@@ -268,22 +267,6 @@ def test_the_record_of_a_job_has_every_field_and_an_operator_sees_it_without_tex
     for told in (str(dict(record)), str(shown)):
         assert ORIGINAL not in told
         assert "Müll" not in told
-
-
-def test_the_record_of_an_archived_job_is_the_same(stage: Stage) -> None:
-    planted = stage.plant(source="en", target="de")
-    stage.answer(
-        {"rewritten_text": "Kannst du bitte den Müll rausbringen?", "output_language": "de"}
-    )
-    finish_once(stage.store, reveal_delay=timedelta(days=1))
-    context = stage.hf.operate(actor="user:op", role="operator", org_id=HOME).context
-    before = find_record(context, planted.id)
-
-    archived = archive_jobs(stage.store, after=timedelta(0), limit=10)
-
-    assert archived == 1
-    assert before["queue"] is not None
-    assert find_record(context, planted.id) == before
 
 
 def test_a_member_and_another_homes_operator_do_not_see_the_record(stage: Stage) -> None:

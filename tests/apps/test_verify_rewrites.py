@@ -150,7 +150,7 @@ def test_a_text_that_came_out_of_its_column_is_found(
 ) -> None:
     plant(
         stage.hf,
-        "UPDATE holdfast.job SET last_error = :said WHERE id = :id",
+        "UPDATE holdfast.job_outcome SET last_error = :said WHERE job_id = :id",
         said=f"the model said: {text}",
         id=done.job_id,
     )

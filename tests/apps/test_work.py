@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -367,12 +368,7 @@ def test_after_two_attempts_job_and_request_have_failed_and_nothing_is_stored(
 
 @pytest.mark.req("J-23")
 def test_a_job_that_may_not_begin_yet_is_left_until_it_may(stage: Stage) -> None:
-    planted = stage.plant()
-    by_hand(
-        stage.store,
-        "UPDATE holdfast.job SET not_before_at = {later(3600000)} WHERE id = :id",
-        id=planted.job_id,
-    )
+    planted = stage.plant(delay=timedelta(hours=1))
 
     stage.answer(say())
     early = stage.job(planted).state

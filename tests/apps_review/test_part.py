@@ -46,8 +46,7 @@ def let_pass(office: Office, *, hours: int = 2) -> None:
 def part_jobs(office: Office) -> list[tuple[str, str]]:
     rows = look(
         office.hf.store,
-        "SELECT state, payload FROM holdfast.job_record"
-        " WHERE job_type = 'review.criticise' ORDER BY id",
+        "SELECT state, payload FROM holdfast.job WHERE job_type = 'review.criticise' ORDER BY id",
     )
     return [(row["state"], str(row["payload"])) for row in rows]
 

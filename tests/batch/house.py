@@ -52,7 +52,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 # The private columns: no other column may hold a word of them.
-PRIVATE = {"job": {"payload", "result"}, "job_history": {"payload", "result"}}
+PRIVATE = {"job_envelope": {"payload"}, "job_outcome": {"result"}}
 
 # An answer that is late because the machine is busy is not a fault of the provider.
 PATIENCE = 30.0
@@ -274,7 +274,7 @@ class House:
             for row in look(
                 self.hf.store,
                 "SELECT id, org_id, state, attempt_count, error_class, result, not_before_at,"
-                " provider_batch_id, last_error FROM holdfast.job_record ORDER BY created_at, id",
+                " provider_batch_id, last_error FROM holdfast.job ORDER BY created_at, id",
             )
         ]
 

@@ -27,6 +27,7 @@ from holdfast_llm.settings import BatchSettings, ProviderSettings
 from tests.batch.outgoing import ROUTE, Died, Outgoing, another, set_out
 from tests.batch.scripted import Act, Lose, Refuse, ScriptedProvider
 from tests.failpoints import BatchPoint as Point
+from tests.rows import requeue
 from tests.story import ORG, by_hand, events, look, timeline
 
 SUBMITTING = [
@@ -577,12 +578,7 @@ def test_a_job_that_was_taken_from_under_its_batch_is_not_sent_by_it(out: Outgoi
 
     def take(point: Point) -> None:
         if point is Point.UPLOAD_RECORDED:
-            by_hand(
-                out.hf.store,
-                "UPDATE holdfast.job SET state = 'queued', lease_expires_at = NULL,"
-                " claimed_at = NULL, claimed_by = NULL WHERE id = :id AND state = 'processing'",
-                id=jobs[0].id,
-            )
+            requeue(out.hf.store, jobs[0].id)
 
     out.submit(dies_at=take)
 

@@ -29,6 +29,7 @@ from holdfast_llm.settings import BatchSettings, BudgetSettings, PriceSettings
 from tests.batch.outgoing import JOB_TYPE, ROUTE, Outgoing, another, set_out
 from tests.batch.scripted import Lose, Refuse
 from tests.failpoints import BatchPoint as Point
+from tests.rows import requeue
 from tests.story import ORG, OTHER_ORG, by_hand, events, make_holdfast, timeline
 
 OVERFLOW_SECONDS = 300
@@ -541,11 +542,7 @@ def test_a_unit_that_is_still_out_is_not_sent_a_second_time(out: Outgoing) -> No
     """Only a bug or a manual change of the database leads here; nothing is paid twice."""
     (job,) = out.enqueue("one", unit_key="unit-1")
     out.submit()
-    by_hand(
-        out.hf.store,
-        "UPDATE holdfast.job SET state = 'queued' WHERE id = :id",
-        id=job.id,
-    )
+    requeue(out.hf.store, job.id)
 
     done = out.submit()
 
@@ -751,10 +748,7 @@ def test_a_retried_job_travels_in_another_batch_and_keeps_the_name_of_its_first(
         out.hf.store,
         "UPDATE holdfast.batch_item SET state = 'not_run', is_open = 0, recorded_at = created_at",
     )
-    by_hand(
-        out.hf.store,
-        "UPDATE holdfast.job SET state = 'queued', attempt_count = 1, not_before_at = NULL",
-    )
+    requeue(out.hf.store, job.id, attempt_count=1)
     out.submit()
 
     assert out.job(job).record["provider_batch_id"] == first

@@ -136,7 +136,7 @@ def test_a_page_that_forgets_the_tenant_shows_no_row_of_another(
         seen: dict[str, int] = {}
 
         def forget(visit: PageContext) -> Shown:
-            everything = "SELECT count(*) AS found FROM holdfast.job_record"
+            everything = "SELECT count(*) AS found FROM holdfast.job"
             outside = f"{everything} WHERE org_id <> '{ORG}'"
             seen["all"] = look(hf.store, everything)[0]["found"]
             seen["others"] = look(hf.store, outside)[0]["found"]

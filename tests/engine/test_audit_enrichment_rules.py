@@ -118,10 +118,11 @@ HOSTILE = [
 ]
 
 HOLDFAST = [
-    "UPDATE holdfast.job SET payload = '{}'",
-    "UPDATE holdfast.job SET state = 'canceled'",
-    "DELETE FROM holdfast.job_event",
-    "UPDATE holdfast.job_event SET name = 'x'",
+    "UPDATE holdfast.job_envelope SET payload = '{}'",
+    "UPDATE holdfast.job_running SET lease_expires_at = claimed_at",
+    "DELETE FROM holdfast.job_running",
+    "DELETE FROM holdfast.audit_event",
+    "UPDATE holdfast.audit_event SET name = 'x'",
     "UPDATE holdfast.category SET key_ttl_ms = 1",
     "DELETE FROM holdfast.migration",
     f"UPDATE {NOTES} SET name = 'x'",
@@ -209,7 +210,7 @@ POSTGRES_ONLY = [
     "SELECT set_config('role', 'none', true); DELETE FROM run_sheet",
     "RESET ROLE; CREATE TABLE public.mine (id integer)",
     "RESET ROLE; CREATE FUNCTION public.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
-    "RESET ROLE; UPDATE holdfast.job SET updated_at = now()",
+    "RESET ROLE; UPDATE holdfast.job_running SET lease_expires_at = now()",
     "RESET ROLE; DELETE FROM run_sheet; SET LOCAL search_path = public",
     "RESET ROLE; SAVEPOINT s; DELETE FROM run_sheet; RELEASE s; SET ROLE holdfast_auditor",
     "RESET ROLE; TRUNCATE run_sheet",
@@ -300,9 +301,13 @@ def test_a_job_that_was_enqueued_as_enrichment_is_held_to_it(hf: Holdfast, categ
             connection.execute("UPDATE run_sheet SET title = 'taken'")
 
     enqueued = hf.enqueue("sheet.enrich", {}, org_id=ORG)
-    loosen = own(hf, "ALTER TABLE holdfast.job DISABLE TRIGGER USER", "DROP TRIGGER job_write_once")
+    loosen = own(
+        hf,
+        "ALTER TABLE holdfast.job_envelope DISABLE TRIGGER USER",
+        "DROP TRIGGER job_envelope_never_changes",
+    )
     by_hand(hf.store, loosen)
-    by_hand(hf.store, f"UPDATE holdfast.job SET category = '{category}'")
+    by_hand(hf.store, f"UPDATE holdfast.job_envelope SET category = '{category}'")
     hf.worker().run_once()
 
     assert ended(hf, enqueued) == DEAD
@@ -380,7 +385,9 @@ def test_replacing_is_deleting_and_is_refused_too(sqlite_url: str) -> None:
         run_one(hf, "sheet.change", {})
 
         with pytest.raises(RuleBroken, match="job_event_never_leaves"):
-            by_hand(hf.store, "REPLACE INTO holdfast.job_event SELECT * FROM holdfast.job_event")
+            by_hand(
+                hf.store, "REPLACE INTO holdfast.audit_event SELECT * FROM holdfast.audit_event"
+            )
 
 
 def test_an_auditor_sees_its_own_tenant_and_no_other(postgres_url: str, clock: FakeClock) -> None:
@@ -398,7 +405,9 @@ def test_an_auditor_sees_its_own_tenant_and_no_other(postgres_url: str, clock: F
                 "SELECT tablename FROM pg_policies WHERE policyname = 'auditor_sees_itself'"
             )
         ]
-        assert {"job", "job_event", "audit_note", "job_history", "artifact"} <= set(tables)
+        assert {
+            "job_envelope", "job_running", "job_outcome", "audit_event", "audit_note", "artifact",
+        } <= set(tables)  # fmt: skip
         for table in tables:
             seen = connection.execute(
                 f"SELECT DISTINCT org_id::text FROM holdfast.{table}".encode()

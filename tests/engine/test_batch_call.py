@@ -16,7 +16,8 @@ from holdfast.config import Settings
 from holdfast.engine.maintenance import rescue_jobs
 from holdfast.errors import ConfigError, InvalidJob
 from tests.engine.test_unique import is_clean
-from tests.story import ORG, OTHER_ORG, by_hand, events, look, timeline
+from tests.rows import expire_lease
+from tests.story import ORG, OTHER_ORG, events, look, timeline
 
 TYPE = "search.index"
 
@@ -180,10 +181,7 @@ def test_a_job_whose_lease_was_lost_takes_no_outcome_and_the_others_do(
     @hf.job(TYPE, batch_size=10)
     def index(jobs: Any, payloads: Any) -> Any:
         # The second job is rescued and claimed by another worker meanwhile.
-        text = (
-            "UPDATE holdfast.job SET lease_expires_at = '2000-01-01T00:00:00.000Z' WHERE id = :id"
-        )
-        by_hand(hf.store, text, id=jobs[1].id)
+        expire_lease(hf.store, jobs[1].id)
         assert len(rescue_jobs(hf.store, limit=5)) == 1
         return ["late", "late", "late"]
 

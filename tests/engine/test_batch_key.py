@@ -16,10 +16,11 @@ from holdfast.engine.job import BATCH_KEY, SYSTEM, Claimed, Completed, ResultWit
 from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.run_log import count_pending
 from holdfast.engine.settle import settle
-from holdfast.errors import ConfigError, RuleBroken
+from holdfast.errors import ConfigError
 from holdfast.store import Statements, Tx
 from holdfast.store.query import Statement
 from holdfast_llm.batch.maintenance import SQL as BATCH
+from tests.rows import refused_by
 from tests.story import ORG, OTHER_ORG, by_hand, claim, look, timeline
 from tests.words import kept, make_words, store_words, words_of
 
@@ -99,12 +100,8 @@ def test_the_route_is_frozen_at_enqueue_and_may_lower_the_budget(service: Holdfa
 
     assert job.record["routing_decision"] == {**ROUTE, "model": "big", "most": 1}
     assert job.max_attempts == 1
-    with pytest.raises(RuleBroken):
-        by_hand(
-            service.store,
-            "UPDATE holdfast.job SET routing_decision = '{}' WHERE org_id = :org_id RETURNING id",
-            org_id=ORG,
-        )
+    text = "UPDATE holdfast.job_envelope SET routing_decision = '{}' WHERE id = :id"
+    assert refused_by(service, text, id=made.id) == "job_envelope_never_changes"
 
 
 @pytest.mark.parametrize(

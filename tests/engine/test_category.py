@@ -148,8 +148,7 @@ def test_a_process_that_never_heard_of_a_category_keeps_its_keys_as_long(
         for _ in range(5):
             clock.advance(timedelta(hours=1))
             rescue_jobs(stranger.store, limit=10)
-            by_hand(stranger.store, "UPDATE holdfast.job SET not_before_at = NULL"
-                    " WHERE state = 'queued'")  # fmt: skip
+            by_hand(stranger.store, "UPDATE holdfast.job_waiting SET not_before_at = NULL")
             claim(stranger, limit=2)
         queued = [
             job.id for job in jobs

@@ -13,13 +13,14 @@ import pytest
 
 from holdfast import Context, FakeClock, Holdfast, QueueSettings, State
 from holdfast.document import decode
-from holdfast.engine.claim import Order, claim_jobs, renew_leases
+from holdfast.engine.claim import Order, claim_jobs
 from holdfast.engine.job import SYSTEM, Claimed, Completed, Released, unit_of
+from holdfast.engine.lease import renew_leases
 from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.errors import RuleBroken
 from tests.engine.planting import plant
-from tests.story import ORG, OTHER_ORG, by_hand, claim, look, make_holdfast, timeline
+from tests.rows import outcome_of, refused_by
+from tests.story import ORG, OTHER_ORG, claim, look, make_holdfast, timeline
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_a_job_that_another_transaction_is_claiming_is_passed_over(
     with make_holdfast(postgres_url, clock) as hf, psycopg.connect(postgres_url) as other:
         hf.job("report.export")(lambda job, payload: None)
         first, second = hf.enqueue_many("report.export", [{}, {}], org_id=ORG)
-        other.execute("SELECT 1 FROM holdfast.job WHERE id = %s FOR UPDATE", (first.id,))
+        other.execute("SELECT 1 FROM holdfast.job_ready WHERE job_id = %s FOR UPDATE", (first.id,))
 
         (while_held,) = claim(hf, limit=2)
         other.rollback()
@@ -302,15 +303,11 @@ def test_a_handlers_writes_happen_under_the_lock_of_its_unit(
 def test_the_database_refuses_to_complete_an_unclaimed_job(work: Holdfast) -> None:
     enqueued = work.enqueue("report.export", {}, org_id=ORG)
 
-    with pytest.raises(RuleBroken) as caught:
-        by_hand(
-            work.store,
-            "UPDATE holdfast.job SET state = 'completed', result = '1', finished_at = created_at,"
-            " key_expires_at = created_at WHERE id = :id",
-            id=enqueued.id,
-        )
-
-    assert caught.value.rule == "job_edge"
+    assert refused_by(work, outcome_of("completed"), id=enqueued.id) == "job_moved"
+    assert (
+        refused_by(work, outcome_of("completed", lease_token=0), id=enqueued.id)
+        == "job_outcome_was_claimed"
+    )
     assert work.get(enqueued.id, org_id=ORG).state is State.QUEUED
 
 
@@ -348,14 +345,11 @@ def test_the_oldest_jobs_are_claimed_queue_by_queue_within_the_limits(
     assert take_oldest(work, 6) == [("q:maintenance", 10)]
 
 
-def test_a_row_that_breaks_a_rule_stops_no_job_of_the_other_queues(
-    work: Holdfast, clock: FakeClock
-) -> None:
+def test_a_row_that_breaks_a_rule_stops_no_job(work: Holdfast, clock: FakeClock) -> None:
     made = []
     for number, queue in enumerate(QUEUES[:3]):
         made.append(work.enqueue("report.export", {"n": number}, org_id=ORG, queue=queue))
         clock.advance(seconds=1)
-    plant(work, "UPDATE holdfast.job SET result = '1' WHERE id = :id", id=made[1].id)
+    plant(work, "UPDATE holdfast.job_envelope SET max_attempts = 0 WHERE id = :id", id=made[1].id)
 
-    assert take_oldest(work, 2) == [("q:default", 0), ("q:notifications", 2)]
-    assert work.get(made[1].id, org_id=ORG).error_class == "ROW_INVALID"
+    assert take_oldest(work, 3) == [("q:default", 0), ("q:exports", 1), ("q:notifications", 2)]

@@ -231,7 +231,7 @@ def test_a_tenants_own_connection_counts_what_it_cannot_see(
         hf.worker(queues=["q:exports"]).run_once()
 
         assert raised == [QUEUE]
-        (found,) = look(hf.store, "SELECT count(*) AS n FROM holdfast.claimable")
+        (found,) = look(hf.store, "SELECT count(*) AS n FROM holdfast.job_ready")
         assert found["n"] == 10
 
 

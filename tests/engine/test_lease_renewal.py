@@ -10,10 +10,12 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.engine.context import CancelToken
+from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.worker.executor_pool import InFlight
 from holdfast.engine.worker.lease_renewer import LeaseRenewer
 from tests.engine.faulty import FaultyStore
-from tests.story import ORG, by_hand, claim
+from tests.rows import expire_lease
+from tests.story import ORG, claim
 
 LEASE = 60.0
 
@@ -53,11 +55,8 @@ def renewing(hf: Holdfast, held: InFlight, store: Any = None) -> Callable[[float
 
 def test_a_handler_whose_lease_is_lost_has_to_stop(work: Holdfast) -> None:
     held = hold_one(work)
-    by_hand(
-        work.store,
-        "UPDATE holdfast.job SET state = 'queued', lease_expires_at = NULL, claimed_at = NULL,"
-        " claimed_by = NULL",
-    )
+    expire_lease(work.store, held.job.id)
+    rescue_jobs(work.store, limit=1)
 
     renewing(work, held)(LEASE / 3)
 

@@ -219,7 +219,7 @@ def test_a_group_with_an_old_and_a_new_claim_of_a_job_records_the_new_one_alone(
     assert [one.lease_held for one in settled] == [False, True]
     found = work.get(old.id, org_id=ORG)
     assert (found.state, found.attempt_count) == (State.COMPLETED, 1)
-    assert timeline(work, old)[4:] == ["job.started", "job.lease_lost", "job.succeeded"]
+    assert timeline(work, old)[4:] == ["job.started", "job.succeeded", "job.lease_lost"]
     assert_sound(work)
 
 
@@ -310,7 +310,7 @@ def test_verify_finds_an_outcome_that_the_audit_has_twice(work: Holdfast, name: 
 
     by_hand(
         work.store,
-        "INSERT INTO holdfast.job_event (org_id, job_id, job_type, name, attempt, actor_type,"
+        "INSERT INTO holdfast.audit_event (org_id, job_id, job_type, name, attempt, actor_type,"
         " actor_id, request_id, correlation_id, at, detail)"
         " SELECT org_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,"
         " correlation_id, at, detail FROM holdfast.job_event WHERE name = :name",

@@ -84,13 +84,13 @@ def test_scheduled_housekeeping_under_one_key_is_one_job(hf: Holdfast, clock: Fa
 
 
 FORBIDDEN = [
-    "DELETE FROM holdfast.job WHERE finished_at IS NOT NULL",
-    "DELETE FROM holdfast.job_history",
-    "DELETE FROM holdfast.job_event",
+    "DELETE FROM holdfast.job_envelope",
+    "DELETE FROM holdfast.job_outcome",
+    "DELETE FROM holdfast.audit_event",
     "DELETE FROM holdfast.artifact",
-    "UPDATE holdfast.job SET key_expires_at = created_at WHERE finished_at IS NOT NULL",
+    "UPDATE holdfast.job_outcome SET key_expires_at = finished_at",
     "UPDATE holdfast.category SET key_ttl_ms = 1",
-    "DROP TRIGGER job_leaves_only_when_ended ON holdfast.job",
+    "DROP TRIGGER job_leaves_only_when_ended ON holdfast.job_envelope",
     "DELETE FROM holdfast.audit_seal",
 ]
 
@@ -104,7 +104,7 @@ def test_housekeeping_of_its_own_making_cannot_shorten_what_is_kept(
     hf.job("order.ship")(lambda job, payload: None)
     kept = run_one(hf, "order.ship", {})
     if hf.store.dialect.name == "sqlite":
-        text = text.replace(" ON holdfast.job", "").replace("holdfast.", "holdfast_")
+        text = text.replace(" ON holdfast.job_envelope", "").replace("holdfast.", "holdfast_")
 
     @hf.job("keys.clean", category="maintenance")
     def clean(job: Context, payload: object) -> None:

@@ -128,8 +128,8 @@ def test_an_audit_handler_that_reaches_for_a_domain_table_has_broken_its_rule(
 @pytest.mark.parametrize(
     "text",
     [
-        "UPDATE holdfast.job SET priority = 0",
-        "DELETE FROM holdfast.job_event",
+        "UPDATE holdfast.job_envelope SET priority = 0",
+        "DELETE FROM holdfast.audit_event",
     ],
 )
 def test_holdfast_s_own_tables_are_nothing_to_grant(shop: Holdfast, text: str) -> None:

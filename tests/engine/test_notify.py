@@ -70,7 +70,7 @@ def plant(store: Store) -> None:
     """From now on the database rejects every notification."""
     by_hand(
         store,
-        "{refuse planted BEFORE INSERT ON holdfast.job WHEN NEW.job_type = 'note.send'"
+        "{refuse planted BEFORE INSERT ON holdfast.job_envelope WHEN NEW.job_type = 'note.send'"
         " SAYING 'no notifications today'}",
     )
 

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast import ConfigError, Context, Holdfast, InvalidJob
 from holdfast.engine.job import State
-from holdfast.errors import RuleBroken
 from tests.engine.domain import DEAD, DONE, count, ended, make_domain, run_one, titles, with_files
-from tests.story import ORG, by_hand, events, timeline
+from tests.rows import refused_by
+from tests.story import ORG, events, timeline
 
 ASSIGN = "UPDATE run_sheet SET title = 'assigned'"
 
@@ -290,6 +290,5 @@ def test_a_command_is_written_once(planned: Holdfast) -> None:
     declare(planned, ASSIGN, policy=yes)
     planned.enqueue("plan.assign", {}, org_id=ORG)
 
-    with pytest.raises(RuleBroken) as caught:
-        by_hand(planned.store, """UPDATE holdfast.job SET routing_decision = '{"command": "x"}'""")
-    assert caught.value.rule == "job_write_once"
+    text = """UPDATE holdfast.job_envelope SET routing_decision = '{"command": "x"}'"""
+    assert refused_by(planned, text) == "job_envelope_never_changes"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -28,12 +27,12 @@ from holdfast import (
     State,
 )
 from holdfast.engine.enqueue import insert_steps
-from holdfast.engine.retention import archive_jobs
 from holdfast.errors import RuleBroken
 from holdfast.store.caller_connection import run
 from tests.engine.planting import plant
 from tests.operate.letters import operator, prepare
 from tests.operate.sound import assert_sound
+from tests.rows import copy_of_envelope
 from tests.story import ORG, OTHER_ORG, by_hand, look, make_holdfast
 
 CALL = "billing.charge(…)"
@@ -229,15 +228,14 @@ def test_the_sql_function_is_refused_for_the_engine_and_for_a_tenant(
         assert count(hf) == 1
 
 
-FORGED = """INSERT INTO holdfast.job
-    (id, org_id, job_type, category, actor_type, actor_id, request_id, correlation_id,
-     idempotency_key, payload, payload_hash, priority, unit_key, replay_of, turn, origin_queue,
-     queue, max_attempts, created_at, updated_at, key_last_seen_at)
-SELECT CAST(:copy_id AS {uuid}), org_id, job_type, category, actor_type, actor_id, request_id,
-       correlation_id, idempotency_key || 'x', payload, payload_hash, priority,
-       CAST(:unit AS text), CAST(:original AS {uuid}), CAST(:copy_id AS {uuid}), origin_queue,
-       origin_queue, max_attempts, created_at, updated_at, key_last_seen_at
-FROM holdfast.job WHERE id = :id"""
+FORGED = copy_of_envelope(
+    {
+        "id": "CAST(:copy_id AS {uuid})",
+        "idempotency_key": "idempotency_key || 'x'",
+        "unit_key": "CAST(:unit AS text)",
+        "replay_of": "CAST(:original AS {uuid})",
+    }
+)
 STRAY = "0198c0de-0000-7000-8000-0000000000cc"
 
 
@@ -268,19 +266,18 @@ def test_a_row_by_hand_is_refused_by_name(
 
 
 @pytest.mark.req("J-27")
-def test_the_unit_is_taken_while_its_job_is_archived_and_when_it_is_pruned(
+def test_the_unit_is_taken_while_its_job_is_kept_and_when_it_is_deleted(
     hf: Holdfast, billing: Billing, clock: FakeClock
 ) -> None:
     job = billing.charge()
     hf.worker().run_once()
-    archive_jobs(hf.store, after=timedelta(0), limit=10)
-    in_history = billing.charge()
-    plant(hf, "DELETE FROM holdfast.job_history")
+    kept = billing.charge()
+    plant(hf, "DELETE FROM holdfast.job_envelope")
 
     with pytest.raises(EnqueueRefused):
         billing.charge()
 
-    assert (in_history.id, in_history.created) == (job.id, False)
+    assert (kept.id, kept.created) == (job.id, False)
     assert (count(hf), count(hf, "execution_unit")) == (0, 1)
 
 

@@ -22,7 +22,7 @@ from tests.engine.flood import (
     fill,
     tenant,
 )
-from tests.story import ORG, events, look, make_holdfast
+from tests.story import ORG, events, look, make_holdfast, timeline
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_in_a_flood_every_tenant_gets_its_first_into_the_lanes_in_one_pass(
 
     promote_jobs(work.store, [QUEUE])
 
-    rows = look(work.store, "SELECT DISTINCT org_id FROM holdfast.claimable")
+    rows = look(work.store, "SELECT DISTINCT org_id FROM holdfast.job_ready")
     assert {row["org_id"] for row in rows} == {NOISY, *(tenant(number) for number in range(30))}
 
 
@@ -209,7 +209,7 @@ def test_what_is_not_due_is_never_promoted_also_in_a_flood(
     while promote_jobs(work.store, [QUEUE]):
         pass
 
-    (waiting,) = look(work.store, "SELECT count(*) AS n FROM holdfast.claimable")
+    (waiting,) = look(work.store, "SELECT count(*) AS n FROM holdfast.job_ready")
     assert waiting["n"] == 1_500
 
 
@@ -253,7 +253,8 @@ def test_a_job_that_was_canceled_or_claimed_early_is_not_touched(
     clock.advance(minutes=2)
 
     assert promote_jobs(work.store, [QUEUE]) == 0
-    assert work.get(made.id, org_id=ORG).record["not_before_at"] == due
+    assert work.get(made.id, org_id=ORG).state == "canceled"
+    assert timeline(work, made)[-1] == "job.canceled"
 
 
 def test_a_job_brought_back_from_a_dead_worker_is_due_at_once(

@@ -448,7 +448,7 @@ def test_a_rescue_passes_over_rows_that_are_locked(postgres_url: str) -> None:
         claim(hf, limit=2)
         assert isinstance(hf.clock, FakeClock)
         hf.clock.advance(seconds=61)
-        lock = "SELECT * FROM holdfast.job WHERE id = %s FOR UPDATE"
+        lock = "SELECT * FROM holdfast.job_running WHERE job_id = %s FOR UPDATE"
 
         with held(postgres_url, lock, locked.id):
             while_held = rescue_within_a_minute(hf)

@@ -13,12 +13,11 @@ from holdfast.config import RetentionRule, RetentionSettings
 from holdfast.engine import retention
 from holdfast.engine.category import CATEGORIES, CategoryRules, make_category
 from holdfast.engine.retention import (
-    archive_and_prune,
-    archive_jobs,
     check_retention,
     keep_of,
     prune_jobs,
 )
+from holdfast.engine.retention import prune as prune_all
 from holdfast.engine.worker.worker import run_maintenance
 from holdfast.errors import ConfigError, RuleBroken
 from holdfast.store import Tx, open_store
@@ -36,10 +35,6 @@ def work(hf: Holdfast) -> Holdfast:
     hf.job("report.export")(lambda job, payload: None)
     hf.job("report.break", max_attempts=1)(breaks)
     return hf
-
-
-def archive(hf: Holdfast) -> int:
-    return archive_jobs(hf.store, after=timedelta(0), limit=1_000)
 
 
 def give_up(hf: Holdfast) -> None:
@@ -76,7 +71,6 @@ def test_a_job_row_never_leaves_before_its_key_expires(
     object.__setattr__(short, "keep_days", 0.0)
     first = work.enqueue(job_type, {}, org_id=ORG, idempotency_key="k")
     work.worker().run_once()
-    archive(work)
     give_up(work)
 
     clock.advance(days=30)
@@ -97,7 +91,6 @@ def test_a_job_row_is_kept_as_long_as_the_settings_say(
 ) -> None:
     enqueued = work.enqueue(job_type, {}, org_id=ORG)
     work.worker().run_once()
-    archive(work)
     give_up(work)
 
     clock.advance(days=90)
@@ -115,12 +108,28 @@ def test_jobs_that_have_not_ended_are_never_pruned(work: Holdfast, clock: FakeCl
     claim(work)
     clock.advance(days=1000)
 
-    assert set(archive_and_prune(work.store, MONTH).values()) == {0}
+    assert set(prune_all(work.store, MONTH).values()) == {0}
     assert {work.get(item.id, org_id=ORG).state for item in (waiting, running)} == {
         State.QUEUED, State.PROCESSING,
     }  # fmt: skip
     with pytest.raises(RuleBroken):
-        by_hand(work.store, "DELETE FROM holdfast.job WHERE id = :id", id=waiting.id)
+        by_hand(work.store, "DELETE FROM holdfast.job_envelope WHERE id = :id", id=waiting.id)
+
+
+@pytest.mark.req("I-08")
+def test_a_failed_job_is_kept_while_its_dead_letter_is_open(
+    work: Holdfast, clock: FakeClock
+) -> None:
+    failed = work.enqueue("report.break", {}, org_id=ORG)
+    work.worker().run_once()
+    clock.advance(days=1000)
+
+    assert set(prune_all(work.store, MONTH).values()) == {0}
+    assert is_kept(work, failed)
+
+    give_up(work)
+    assert prune(work) == 1
+    assert not is_kept(work, failed)
 
 
 @pytest.mark.req("I-13")
@@ -131,7 +140,6 @@ def test_the_job_of_an_execution_unit_is_never_pruned(work: Holdfast, clock: Fak
         for job_type in ("report.export", "report.break")
     ]
     work.worker().run_once()
-    archive(work)
     give_up(work)
     clock.advance(days=4000)
 
@@ -143,6 +151,12 @@ def test_the_job_of_an_execution_unit_is_never_pruned(work: Holdfast, clock: Fak
     assert [(item.id, item.created) for item in again] == [(item.id, False) for item in units]
 
 
+BELONGS_TO_A_JOB = (
+    "job_envelope", "job_outcome", "job_attempt", "job_cancel", "job_key_seen", "job_stage",
+    "dead_letter",
+)  # fmt: skip
+
+
 def test_what_hangs_on_a_job_leaves_with_it_and_its_audit_stays(
     hf: Holdfast, clock: FakeClock
 ) -> None:
@@ -150,22 +164,28 @@ def test_what_hangs_on_a_job_leaves_with_it_and_its_audit_stays(
         pipeline = hf.pipeline(name)
         pipeline.stage("first")(lambda job, payload: 1)
         pipeline.stage("second", max_attempts=1)(last)
-    jobs = [hf.enqueue(name, {}, org_id=ORG) for name in ("review.run", "review.break")]
+    jobs = [
+        hf.enqueue(name, {}, org_id=ORG, idempotency_key="k")
+        for name in ("review.run", "review.break")
+    ]
+    hf.enqueue("review.run", {}, org_id=ORG, idempotency_key="k")
     hf.worker().run_once()
-    archive(hf)
     before = [timeline(hf, job) for job in jobs]
-    counts = (
-        "SELECT (SELECT count(*) FROM holdfast.job_stage) AS live,"
-        " (SELECT count(*) FROM holdfast.job_stage_history) AS archived,"
-        " (SELECT count(*) FROM holdfast.dead_letter) AS letters"
+    counts = "SELECT " + ", ".join(
+        f"(SELECT count(*) FROM holdfast.{table}) AS {table}" for table in BELONGS_TO_A_JOB
     )
-    assert look(hf.store, counts) == [{"live": 1, "archived": 2, "letters": 1}]
+    assert look(hf.store, counts) == [
+        {
+            "job_envelope": 2, "job_outcome": 2, "job_attempt": 2, "job_cancel": 0,
+            "job_key_seen": 1, "job_stage": 3, "dead_letter": 1,
+        }
+    ]  # fmt: skip
 
     clock.advance(days=91)
     give_up(hf)
     assert prune(hf) == 2
 
-    assert look(hf.store, counts) == [{"live": 0, "archived": 0, "letters": 0}]
+    assert look(hf.store, counts) == [dict.fromkeys(BELONGS_TO_A_JOB, 0)]
     assert [timeline(hf, job) for job in jobs] == [[*told, "job.pruned"] for told in before]
     assert len(before[0]) == 4
 
@@ -177,7 +197,6 @@ def test_a_pass_is_bounded_and_a_second_one_is_harmless(work: Holdfast, clock: F
     work.enqueue_many("report.export", [{} for _ in range(5)], org_id=ORG)
     work.enqueue_many("report.break", [{} for _ in range(2)], org_id=ORG)
     work.worker().run_once()
-    archive(work)
     give_up(work)
     clock.advance(days=91)
 
@@ -193,28 +212,25 @@ def test_a_turn_of_upkeep_takes_many_bites_and_has_an_end(
     work.worker().run_once()
     clock.advance(days=91)
 
-    turns = [archive_and_prune(work.store, MONTH) for _ in range(3)]
+    turns = [prune_all(work.store, MONTH) for _ in range(3)]
 
-    assert [turn["archived"] for turn in turns] == [6, 1, 0]
     assert [turn["pruned"] for turn in turns] == [6, 1, 0]
 
 
-def test_upkeep_archives_and_prunes_by_the_settings(url: str, clock: FakeClock) -> None:
-    rules = RetentionSettings(archive_after_hours=2, keep_days=40)
+def test_upkeep_prunes_by_the_settings(url: str, clock: FakeClock) -> None:
+    rules = RetentionSettings(keep_days=40)
     with make_holdfast(url, clock, retention=rules) as hf:
         hf.job("report.export")(lambda job, payload: None)
         hf.enqueue("report.export", {}, org_id=ORG)
         hf.worker().run_once()
 
-        def turn(**later: float) -> tuple[int, int]:
+        def turn(**later: float) -> int:
             clock.advance(**later)
-            outcomes = run_maintenance(hf.store, hf.settings, hf.events).outcomes
-            return outcomes["archived"], outcomes["pruned"]
+            return run_maintenance(hf.store, hf.settings, hf.events).outcomes["pruned"]
 
-        assert turn(hours=1) == (0, 0)
-        assert turn(hours=1) == (1, 0)
-        assert turn(days=39) == (0, 0)
-        assert turn(days=1) == (0, 1)
+        assert turn(days=40) == 0
+        assert turn(milliseconds=1) == 1
+        assert turn(days=1) == 0
 
 
 def test_workers_that_prune_at_once_share_the_jobs(postgres_url: str, clock: FakeClock) -> None:
@@ -222,14 +238,13 @@ def test_workers_that_prune_at_once_share_the_jobs(postgres_url: str, clock: Fak
         hf.job("report.export")(lambda job, payload: None)
         hf.enqueue_many("report.export", [{} for _ in range(5)], org_id=ORG)
         hf.worker().run_once()
-        archive(hf)
         clock.advance(days=91)
         other = open_store(postgres_url, clock=clock)
 
         def while_another_prunes(tx: Tx) -> int:
-            kind = {"category": "general", "job_type": "report.export", "state": "completed"}
-            kinds = [{**kind, "keep_ms": 0}]
-            assert len(tx.many(retention.SQL.find_prunable, kinds=kinds, limit=3)) == 3
+            kind = {"category": None, "job_type": None, "state": None, "keep_ms": 0}
+            given = {"rules": [kind], "shortest_ms": 0}
+            assert len(tx.many(retention.SQL.find_prunable, **given, limit=3)) == 3
             return prune_jobs(other, MONTH, limit=10)
 
         assert (hf.store.write(while_another_prunes), prune(hf)) == (2, 3)
@@ -242,7 +257,6 @@ def test_pruning_takes_as_many_statements_for_50_jobs_as_for_one(
     work.enqueue_many("report.export", [{} for _ in range(52)], org_id=ORG)
     work.enqueue_many("report.break", [{} for _ in range(52)], org_id=ORG)
     work.worker().run_once(limit=110)
-    archive(work)
     give_up(work)
     clock.advance(days=91)
     ready, counts = Tx._ready, [0]
@@ -258,7 +272,7 @@ def test_pruning_takes_as_many_statements_for_50_jobs_as_for_one(
         counts.append(0)
 
     assert pruned == [1, 50, 2, 50]
-    assert counts[:4] == [5, 5, 8, 5]
+    assert counts[:4] == [4, 4, 8, 5]
 
 
 # -- rules
@@ -348,7 +362,6 @@ def test_maintenance_drops_what_is_over_and_never_what_a_rule_or_a_key_still_hol
     assert {hf.get(job.id, org_id=ORG).state for job, _, _, _ in jobs} == set(retention_states())
 
     for _ in range(40):
-        archive(hf)
         prune(hf, MIXED, limit=13)
 
     kept = {(job_type, state, age) for job, job_type, state, age in jobs if is_kept(hf, job)}
@@ -363,7 +376,10 @@ def test_maintenance_drops_what_is_over_and_never_what_a_rule_or_a_key_still_hol
 
 
 def retention_states() -> tuple[State, ...]:
-    return (*retention.ARCHIVED, State.FAILED)
+    return (State.COMPLETED, State.CANCELED, State.FAILED)
+
+
+HELD = ("job_envelope", "job_outcome", "job_attempt", "job_stage", "dead_letter")
 
 
 @pytest.mark.req("Q-14")
@@ -373,7 +389,7 @@ def test_a_maintenance_handler_cannot_delete_what_retention_holds(work: Holdfast
     @work.job("night.sweep", category="maintenance")
     def sweep(job: Any, payload: dict[str, Any]) -> None:
         prefix = "holdfast_" if work.store.dialect.name == "sqlite" else "holdfast."
-        for table in ("job", "job_history", "job_stage_history", "dead_letter"):
+        for table in HELD:
             try:
                 with job.transaction() as connection:
                     connection.execute(f"DELETE FROM {prefix}{table}")
@@ -382,11 +398,10 @@ def test_a_maintenance_handler_cannot_delete_what_retention_holds(work: Holdfast
 
     first = work.enqueue("report.export", {}, org_id=ORG)
     work.worker().run_once()
-    archive(work)
     work.enqueue("night.sweep", {}, org_id=ORG)
     work.worker().run_once()
 
-    assert len(refused) == 4
+    assert refused == list(HELD)
     assert is_kept(work, first)
 
 
@@ -402,11 +417,10 @@ def test_a_kind_kept_for_years_does_not_slow_the_retention_of_others(
     clock.advance(days=10)
     work.enqueue_many("report.quick", [{} for _ in range(3)], org_id=ORG)
     work.worker().run_once()
-    archive(work)
     clock.advance(days=31)
 
     assert prune(work, rules, limit=5) == 3
-    (left,) = look(work.store, "SELECT count(*) AS n FROM holdfast.job_history")
+    (left,) = look(work.store, "SELECT count(*) AS n FROM holdfast.job")
     assert left["n"] == 20
 
 
@@ -415,7 +429,6 @@ def test_a_rule_counts_from_when_it_is_set_also_for_jobs_that_ended_before(
 ) -> None:
     first, second = work.enqueue_many("report.export", [{}, {}], org_id=ORG)
     work.worker().run_once(limit=2)
-    archive(work)
     clock.advance(days=100)
     longer = RetentionSettings(
         keep_days=90, rules=(RetentionRule(keep_days=120, category="general"),)
@@ -493,10 +506,3 @@ def test_a_worker_does_not_start_with_a_retention_that_cannot_be_used(url: str) 
 
     with make_holdfast(url, retention=short) as hf, pytest.raises(ConfigError, match="'export'"):
         hf.worker()
-
-
-def test_no_job_is_archived_before_a_quarter_of_an_hour() -> None:
-    """A snapshot of this age may still see every key; the database relies on it."""
-    with pytest.raises(ConfigError, match="archive_after_hours"):
-        RetentionSettings(archive_after_hours=0.2)
-    RetentionSettings(archive_after_hours=0.25)

@@ -559,7 +559,7 @@ def test_the_ledger_says_what_the_audit_says(work: Holdfast, clock: FakeClock) -
         )
     plant(
         work,
-        "UPDATE holdfast.job SET routing_decision = :decision",
+        "UPDATE holdfast.job_envelope SET routing_decision = :decision",
         decision='{"provider": "openai", "model": "small"}',
     )
     enqueue(work, 1)

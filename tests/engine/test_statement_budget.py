@@ -29,7 +29,7 @@ DISPATCHER_WITHOUT_DUE_SCHEDULES = 1
 IDLE_DISPATCHER = 7
 SLACK = 4
 
-CLAIM_AND_SETTLE = ("claim_jobs", "settle_jobs", "insert_events")
+CLAIM_AND_SETTLE = ("claim_jobs", "insert_outcomes", "insert_events")
 RUNS = {
     name: RunSettings(queues=("q:default", "q:exports"), max_jobs_per_run=10)
     for name in ("sweep", "mop")
@@ -98,7 +98,7 @@ def test_a_live_worker_runs_a_job_within_its_budget(url: str, statements: Statem
         thread.join()
         hf.close()
 
-    assert names.count("claim_jobs") == names.count("settle_jobs") == 1
+    assert names.count("claim_jobs") == names.count("insert_outcomes") == 1
     assert_within(JOB_IN_LIVE_WORKER, [name for name in names if name not in CLAIM_AND_SETTLE])
 
 
@@ -168,7 +168,7 @@ def test_maintenance_runs_once_in_a_dispatcher_pass(
     names = statements.of(lambda: Dispatcher(scheduled).run_once())
 
     assert names.count("find_maintenance") == 1
-    assert names.count("settle_jobs") == 3
+    assert names.count("insert_outcomes") == 3
 
 
 @pytest.mark.parametrize("order", list(Order))

@@ -20,7 +20,7 @@ from holdfast import (
 )
 from holdfast.engine.context import CancelToken
 from holdfast.engine.maintenance import rescue_jobs
-from holdfast.errors import RuleBroken
+from tests.rows import copy_of_envelope, refused_by
 from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, claim, look, make_holdfast
 
 
@@ -61,22 +61,16 @@ def test_a_job_without_a_tenant_is_refused(work: Holdfast) -> None:
 
 @pytest.mark.req("X-08")
 def test_the_database_refuses_a_job_whose_key_names_another_tenant(work: Holdfast) -> None:
-    work.enqueue("report.export", {}, org_id=ORG)
+    job = work.enqueue("report.export", {}, org_id=ORG, idempotency_key="k")
+    copied = copy_of_envelope(
+        {
+            "id": "CAST(:copy_id AS {uuid})",
+            "org_id": f"CAST('{OTHER_ORG}' AS {{uuid}})",
+            "idempotency_key": "idempotency_key || 'x'",
+        }
+    )
 
-    with pytest.raises(RuleBroken) as caught:
-        by_hand(
-            work.store,
-            "INSERT INTO holdfast.job (id, org_id, job_type, category, actor_type, actor_id,"
-            " request_id, correlation_id, idempotency_key, payload, payload_hash, priority,"
-            " origin_queue, created_at, queue, max_attempts, updated_at, key_last_seen_at, turn)"
-            f" SELECT CAST(:id AS {{uuid}}), CAST('{OTHER_ORG}' AS {{uuid}}), job_type, category,"
-            " actor_type, actor_id, request_id, correlation_id, idempotency_key || 'x', payload,"
-            " payload_hash, priority, origin_queue, created_at, queue, max_attempts, updated_at,"
-            " key_last_seen_at, turn FROM holdfast.job",
-            id=PROJECT,
-        )
-
-    assert caught.value.rule == "job_key_names_its_tenant"
+    assert refused_by(work, copied, id=job.id, copy_id=PROJECT) == "job_key_names_its_tenant"
 
 
 @pytest.mark.req("X-06", "X-09")

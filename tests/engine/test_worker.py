@@ -213,13 +213,14 @@ def refuse_poison(hf: Holdfast) -> None:
     if hf.store.dialect.name == "sqlite":
         by_hand(
             hf.store,
-            "CREATE TRIGGER no_poison BEFORE UPDATE ON holdfast.job WHEN NEW.result = '\"poison\"'"
+            "CREATE TRIGGER no_poison BEFORE INSERT ON holdfast.job_outcome"
+            " WHEN NEW.result = '\"poison\"'"
             " BEGIN SELECT RAISE(ABORT, 'no_poison: not in my house'); END",
         )
     else:
         by_hand(
             hf.store,
-            "CREATE TRIGGER no_poison BEFORE UPDATE ON holdfast.job FOR EACH ROW"
+            "CREATE TRIGGER no_poison BEFORE INSERT ON holdfast.job_outcome FOR EACH ROW"
             " WHEN (NEW.result = CAST('\"poison\"' AS jsonb))"
             " EXECUTE FUNCTION holdfast.refuse('not in my house')",
         )

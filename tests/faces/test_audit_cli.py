@@ -57,7 +57,7 @@ def test_events_are_listed_newest_first_by_any_filter(run: Run, url: str, hf: Ho
 
 
 def test_hostile_text_does_not_move_a_cursor(run: Run, url: str, hf: Holdfast) -> None:
-    plant(hf, "UPDATE holdfast.job_event SET actor_id = :evil", evil="\x1b[31mred\r\n\u202e")
+    plant(hf, "UPDATE holdfast.audit_event SET actor_id = :evil", evil="\x1b[31mred\r\n\u202e")
 
     shown = run("audit", "list", db=url)
 
@@ -106,7 +106,8 @@ def test_an_audit_that_was_tampered_with_exits_with_one(run: Run, url: str, hf: 
         "the audit matches its seals (seals 2, sealed 9, unsealed 0)\n",
     )
 
-    plant(hf, "UPDATE holdfast.job_event SET attempt = 7 WHERE id = 1")
+    # The event of the first enqueue.
+    plant(hf, "UPDATE holdfast.audit_event SET actor_id = 'eve' WHERE id = 1")
 
     found = run("audit", "verify", db=url)
     assert found.code == 1

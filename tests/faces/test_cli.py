@@ -419,7 +419,7 @@ def test_what_an_operator_wrote_cannot_move_the_terminal(run: Run, url: str) -> 
     with make_holdfast(url, SystemClock()) as hf:
         plant(
             hf,
-            "UPDATE holdfast.job_event SET actor_id = :actor WHERE name LIKE 'job.cancel%'",
+            "UPDATE holdfast.audit_event SET actor_id = :actor WHERE name LIKE 'job.cancel%'",
             actor="\x1b[31mred",
         )
 

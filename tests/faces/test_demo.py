@@ -192,7 +192,7 @@ def test_the_summary_sees_what_is_lost_and_what_is_doubled(tmp_path: Path) -> No
     store = open_store(url)
     by_hand(
         store,
-        "INSERT INTO holdfast.job_event (org_id, job_id, job_type, name, attempt, actor_type,"
+        "INSERT INTO holdfast.audit_event (org_id, job_id, job_type, name, attempt, actor_type,"
         " actor_id, request_id, correlation_id, at) SELECT org_id, id, job_type, 'job.succeeded',"
         " 1, actor_type, actor_id, request_id, correlation_id, created_at FROM holdfast.job"
         " WHERE id = :id",

@@ -43,8 +43,8 @@ def test_a_sound_store_exits_with_zero(run: Run, url: str, few: Few) -> None:
 
 
 def test_a_violated_invariant_exits_with_one(run: Run, url: str, hf: Holdfast, few: Few) -> None:
-    plant(hf, "UPDATE holdfast.job SET lease_token = 9")
-    plant(hf, "UPDATE holdfast.job SET payload_hash = 'x' WHERE id = :id", id=few.done.id)
+    plant(hf, "UPDATE holdfast.job_outcome SET lease_token = 9")
+    plant(hf, "UPDATE holdfast.job_envelope SET actor_id = 'x' WHERE id = :id", id=few.done.id)
 
     told = run("verify", "--shown", "1", db=url)
     as_json = run("verify", "--json", db=url)
@@ -60,7 +60,7 @@ def test_a_violated_invariant_exits_with_one(run: Run, url: str, hf: Holdfast, f
         {
             "org_id": ORG,
             "subject": f"job:{few.done.id}",
-            "detail": "changed since it was enqueued: payload_hash",
+            "detail": "changed since it was enqueued: actor",
         }
     ]
     assert by_id["I4"] == {
@@ -74,11 +74,11 @@ def test_a_violated_invariant_exits_with_one(run: Run, url: str, hf: Holdfast, f
 
 
 def test_one_tenant_sees_its_own_violations(run: Run, url: str, hf: Holdfast, few: Few) -> None:
-    plant(hf, "UPDATE holdfast.job SET lease_token = 9 WHERE id = :id", id=few.others.id)
+    plant(hf, "UPDATE holdfast.job_ready SET lease_token = 9 WHERE job_id = :id", id=few.others.id)
 
-    ours = run("verify", "--only", "I7", "--org", ORG, "--role", "operator", db=url)
-    theirs = run("verify", "--only", "I7", "--org", OTHER_ORG, "--role", "operator", db=url)
-    all_of_them = run("verify", "--only", "I7", "--role", "operator", db=url)
+    ours = run("verify", "--only", "I4", "--org", ORG, "--role", "operator", db=url)
+    theirs = run("verify", "--only", "I4", "--org", OTHER_ORG, "--role", "operator", db=url)
+    all_of_them = run("verify", "--only", "I4", "--role", "operator", db=url)
 
     assert (ours.code, theirs.code) == (0, 1)
     assert few.others.id in theirs.out
@@ -88,8 +88,8 @@ def test_one_tenant_sees_its_own_violations(run: Run, url: str, hf: Holdfast, fe
 
 def test_a_hostile_text_moves_no_cursor(run: Run, url: str, hf: Holdfast, few: Few) -> None:
     plant(
-        hf, "UPDATE holdfast.job SET state = :state WHERE id = :id",
-        id=few.waiting.id, state="\x1b[2Jgone",
+        hf, "UPDATE holdfast.job_outcome SET state = :state WHERE job_id = :id",
+        id=few.done.id, state="\x1b[2Jgone",
     )  # fmt: skip
 
     told = run("verify", "--only", "I1", db=url)

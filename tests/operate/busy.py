@@ -54,6 +54,8 @@ class Busy:
     deferred: Enqueued
     running: Enqueued
     others: Enqueued
+    # Deleted after its retention.
+    pruned: Enqueued
 
 
 def make_busy(
@@ -64,7 +66,7 @@ def make_busy(
     *before_last* runs before the jobs that are left open are enqueued.
     """
     declare(hf)
-    _outlive_a_job(hf, clock)
+    pruned = _outlive_a_job(hf, clock)
     early = _archive_some(hf, clock)
     _lose_and_rescue(hf, clock)
     _follow_the_clock(hf, clock)
@@ -74,7 +76,7 @@ def make_busy(
         before_last()
     late = _leave_some_open(hf, clock)
     seal_all(hf.store, key=hf.settings.audit_key)
-    return Busy(**early, **late, dead=dead)
+    return Busy(**early, **late, dead=dead, pruned=pruned)
 
 
 def declare(hf: Holdfast) -> None:
@@ -167,7 +169,7 @@ def take(hf: Holdfast, job: Enqueued, **options: Any) -> Claimed:
     return claimed
 
 
-def _outlive_a_job(hf: Holdfast, clock: FakeClock) -> None:
+def _outlive_a_job(hf: Holdfast, clock: FakeClock) -> Enqueued:
     """The audit of a job that has been deleted."""
     gone = hf.enqueue("plain", {}, org_id=ORG)
     hf.worker().run_once()
@@ -175,6 +177,7 @@ def _outlive_a_job(hf: Holdfast, clock: FakeClock) -> None:
         clock.advance(days=100)
         upkeep(hf)
     assert hf.find_key("plain", gone.idempotency_key, org_id=ORG) is None
+    return gone
 
 
 def _archive_some(hf: Holdfast, clock: FakeClock) -> dict[str, Enqueued]:

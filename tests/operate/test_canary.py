@@ -56,7 +56,7 @@ from tests.story import ORG, look, seal_all
 NEEDLES = needles()
 PAYLOAD = {"text": SENTENCE, "letters": [{"to": SENTENCE}]}
 # The payload is the only place that may hold the sentence.
-ITS_PLACE = {("job", "payload"), ("job_history", "payload")}
+ITS_PLACE = {("job_envelope", "payload")}
 
 
 def leaks(text: str) -> list[str]:
@@ -302,7 +302,7 @@ def test_no_canary_comes_with_a_replay_or_goes_into_history(
     clock.advance(days=2)
     run_maintenance(hf.store, hf.settings, hf.events)
 
-    assert look(hf.store, "SELECT error_class FROM holdfast.job_history") == [
+    assert look(hf.store, "SELECT error_class FROM holdfast.job WHERE state = 'completed'") == [
         {"error_class": "TRANSIENT"}
     ]
     ended = look(hf.store, "SELECT DISTINCT outcome FROM holdfast.dead_letter_replay")
@@ -444,8 +444,8 @@ def test_the_scanner_finds_a_canary_in_any_table(hf: Holdfast, url: str) -> None
     hf.enqueue("some.work", {}, org_id=ORG, request_id=f"x{SECRET}x")
     found = {(table, column) for table, column, _ in leaks_in_store(url)}
 
-    assert result == {("job", "result")}
-    assert found >= {("job", "result"), ("job", "request_id"), ("job_event", "request_id")}
+    assert result == {("job_outcome", "result")}
+    assert found >= {("job_outcome", "result"), ("job_envelope", "request_id")}
 
 
 def test_the_scanner_reads_every_table_and_text_in_any_form(url: str, store: Store) -> None:

@@ -37,11 +37,11 @@ def test_the_letters_of_an_older_schema_become_open_items(
     times = dict.fromkeys(("created", "died"), "2026-01-05T09:00:00.000Z")
     by_hand(
         store,
-        "INSERT INTO holdfast.job (id, org_id, job_type, category, actor_type, actor_id,"
-        " request_id, correlation_id, idempotency_key, payload, payload_hash, priority, turn,"
-        " origin_queue, queue, max_attempts, created_at, updated_at, key_last_seen_at)"
-        " VALUES (:id, :org_id, 'mail.send', 'general', 'user', '1', 'r', 'c', :key, '{}', 'h',"
-        " 20, :id, 'q:default', 'q:default', 1, :created, :created, :created)",
+        "INSERT INTO holdfast.job_envelope (id, org_id, event_id, job_type, category, actor_type,"
+        " actor_id, request_id, correlation_id, idempotency_key, payload, payload_hash, priority,"
+        " origin_queue, max_attempts, created_at)"
+        " VALUES (:id, :org_id, 1, 'mail.send', 'general', 'user', '1', 'r', 'c', :key, '{}', 'h',"
+        " 20, 'q:default', 1, :created)",
         id=JOB,
         org_id=ORG,
         key=f"mail.send:{ORG}::x",

@@ -704,11 +704,11 @@ def test_counts_that_autovacuum_needs_and_does_not_get_are_a_problem(healthy: Ho
 
 
 def test_a_table_that_autovacuum_leaves_alone_is_a_problem(healthy: Holdfast) -> None:
-    by_hand(healthy.store, "ALTER TABLE holdfast.job SET (autovacuum_enabled = false)")
+    by_hand(healthy.store, "ALTER TABLE holdfast.job_ready SET (autovacuum_enabled = false)")
 
     finding = one(healthy, "autovacuum")
 
-    assert finding.seen == "Autovacuum is disabled for job."
+    assert finding.seen == "Autovacuum is disabled for job_ready."
     assert "RESET (autovacuum_enabled)" in finding.remedy
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -24,7 +24,8 @@ from tests.batch.planted import Shout, Stage, set_stage
 from tests.batch.scripted import ScriptedAccounts
 from tests.engine.planting import plant
 from tests.operate.at_provider import plant_batch, plant_circuit, plant_items
-from tests.story import ORG, by_hand
+from tests.rows import claim_by_hand, expire_lease, requeue
+from tests.story import ORG
 
 OK, NOTICE, WARNING, PROBLEM = Severity
 
@@ -162,12 +163,9 @@ def test_a_job_in_a_batch_is_not_an_unrescued_lease(
     hf: Holdfast, clock: FakeClock, stage: Stage
 ) -> None:
     planted = stage.plant("one")
-    plant(
-        hf,
-        "UPDATE holdfast.job SET state = 'processing', claimed_by = 'w', claimed_at = created_at,"
-        " lease_expires_at = created_at WHERE id = :id",
-        id=planted.jobs[0].id,
-    )
+    requeue(hf.store, planted.jobs[0].id)
+    claim_by_hand(hf.store, planted.jobs[0].id)
+    expire_lease(hf.store, planted.jobs[0].id)
     clock.advance(hours=1)
     assert found(hf, "rescue") == []
 
@@ -188,11 +186,11 @@ def test_jobs_that_wait_for_an_account_name_the_variable_that_is_missing(
     route = Route("openai", "openai_responses", "model-1")
     hf.batch("text.ask", route=route)(Shout)
     monkeypatch.setenv("OPENAI_API_KEY", "canary-key")
-    hf.enqueue("text.ask", {"text": "one"}, org_id=ORG)
+    # Deferred jobs wait for it too.
+    later = clock.now() + timedelta(minutes=1)
+    hf.enqueue("text.ask", {"text": "one"}, org_id=ORG, not_before_at=later)
     assert found(hf, "accounts") == []
     monkeypatch.delenv("OPENAI_API_KEY")
-    # Deferred jobs wait for it too.
-    by_hand(hf.store, "UPDATE holdfast.job SET not_before_at = {later(60000)}")
 
     (told,) = found(hf, "accounts")
 

@@ -42,7 +42,6 @@ from holdfast.engine.job import (
     Snoozed,
 )
 from holdfast.engine.maintenance import rescue_jobs
-from holdfast.engine.retention import archive_jobs
 from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.settle import settle
 from holdfast.engine.worker.heartbeat import GONE_AFTER, Heartbeat
@@ -480,20 +479,15 @@ def test_a_submitted_job_that_no_batch_has_is_held(work: Holdfast) -> None:
 # -- ended
 
 
-def test_a_completed_job_has_nothing_before_it_in_history_too(
-    work: Holdfast, clock: FakeClock
-) -> None:
+def test_a_completed_job_has_nothing_before_it(work: Holdfast) -> None:
     job = enqueue(work)
     work.worker().run_once()
-    fresh = explain(work, job)
-    clock.advance(hours=2)
-    assert archive_jobs(work.store, after=timedelta(hours=1), limit=10) == 1
 
     found = explain(work, job)
 
-    assert fresh.reason is found.reason is Reason.COMPLETED
-    assert (fresh.facts["is_archived"], found.facts["is_archived"]) == (False, True)
-    assert "archived" in found.line
+    assert found.reason is Reason.COMPLETED
+    assert "is_archived" not in found.facts
+    assert "archived" not in found.line
     assert found.next == "None. The job has ended."
 
 
@@ -586,7 +580,7 @@ def test_a_failed_replay_points_at_the_item_of_its_original(work: Holdfast) -> N
     for claimed in claim(work, limit=2):
         finish(work, claimed, Dead(FAULT))
     plant(
-        work, "UPDATE holdfast.job SET replay_of = :original WHERE id = :id",
+        work, "UPDATE holdfast.job_envelope SET replay_of = :original WHERE id = :id",
         original=original.id, id=replay.id,
     )  # fmt: skip
 
@@ -733,7 +727,7 @@ class Walk:
 
     def step(self) -> None:
         acts = [self.enqueue, self.claim, self.settle, self.settle, self.cancel, self.wait]
-        acts += [self.rule, self.rescue, self.work, self.archive]
+        acts += [self.rule, self.rescue, self.work]
         self.rng.choice(acts)()
 
     def enqueue(self) -> None:
@@ -792,9 +786,6 @@ class Walk:
         )
         if self.rng.random() < 0.3:
             presence.leave()
-
-    def archive(self) -> None:
-        archive_jobs(self.hf.store, after=timedelta(seconds=30), limit=10)
 
 
 @pytest.mark.parametrize("seed", range(3))

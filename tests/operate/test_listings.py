@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
-from holdfast import Access, Forbidden, Holdfast, InvalidArgument
+from holdfast import Access, FakeClock, Forbidden, Gone, Holdfast, InvalidArgument
 from holdfast.artifacts.operator import ArtifactFilter
 from holdfast.operate.delivery_filter import DeliveryFilter
 from holdfast.operate.jobs import JobFilter
 from holdfast.operate.operator import Operator
 from holdfast.operate.page import Page
 from holdfast_llm.operate.costs import CostFilter
-from tests.story import ORG, OTHER_ORG
+from tests.operate.letters import die_at_once
+from tests.story import ORG, OTHER_ORG, claim
 
 
 def operator(hf: Holdfast, role: str = "operator", org_id: str | None = None) -> Operator:
@@ -44,6 +48,47 @@ def test_jobs_are_listed_once_each_while_others_are_enqueued(hf: Holdfast) -> No
     assert [job.id for job in (*first, *rest)] == sorted(jobs, reverse=True)
     assert rest.next is None
     assert [(one.state, one.jobs) for one in listing.counts()] == [("queued", 8)]
+
+
+@pytest.mark.parametrize("few", [0, 100])
+@pytest.mark.parametrize("org_id", [None, ORG])
+def test_a_listing_of_a_state_is_the_same_from_the_table_of_the_state_and_from_all_jobs(
+    hf: Holdfast, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, org_id: str | None, few: int
+) -> None:
+    monkeypatch.setattr("holdfast.operate.job_rows.FEW", few)
+    monkeypatch.setattr("holdfast.operate.job_rows.FEW_KEYS", few)
+    hf.job("work")(lambda job, payload: None)
+    later = clock.now() + timedelta(hours=1)
+    for tenant in (ORG, OTHER_ORG):
+        die_at_once(hf, Gone(), org_id=tenant)
+    for tenant in (ORG, OTHER_ORG):
+        hf.enqueue_many("work", [{}] * 6, org_id=tenant)
+        canceled = hf.enqueue("work", {}, org_id=tenant)
+        hf.cancel(canceled.id, org_id=tenant)
+        hf.enqueue("work", {}, org_id=tenant, not_before_at=later)
+        hf.enqueue("work", {}, org_id=tenant, queue="q:exports")
+    hf.worker(queues=["q:default"]).run_once(4)
+    claim(hf, limit=2)
+    listing = operator(hf, "admin").jobs
+    known = [job for job in walk(listing.list, "before", 100) if org_id in (None, job.org_id)]
+    assert len({job.state for job in known}) == 5
+
+    for job in known:
+        for kept in (
+            {"state": job.state},
+            {"queue": job.queue},
+            {"error_class": job.error_class},
+            {"state": job.state, "queue": job.queue, "job_type": job.job_type},
+        ):
+            wanted = JobFilter(org_id=org_id, **kept)
+            found = walk(partial(listing.list, wanted), "before", 2)
+            assert [one.id for one in found] == [
+                one.id
+                for one in known
+                if all(value in (None, getattr(one, name)) for name, value in kept.items())
+            ]
+    counts = {(one.state, one.queue): one.jobs for one in listing.counts(org_id=org_id)}
+    assert counts == Counter((job.state, job.queue) for job in known)
 
 
 def test_queues_and_schedules_are_listed_in_order_of_names(hf: Holdfast) -> None:

@@ -97,6 +97,33 @@ def test_a_search_continues_where_the_page_before_ended(hf: Holdfast) -> None:
         assert rest.next is None
 
 
+@pytest.mark.parametrize("org_id", [None, ORG])
+def test_a_search_of_bounded_pages_leaves_out_no_job(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, org_id: str | None
+) -> None:
+    """A page reads two jobs, or the jobs that one statement enqueued."""
+    monkeypatch.setattr("holdfast.operate.overview.REACH", 2)
+    hf.job("work")(lambda job, payload: None)
+    hf.job("rest")(lambda job, payload: None)
+    made = [job.id for job in hf.enqueue_many("work", [{}] * 3, org_id=ORG)]
+    for _ in range(2):
+        hf.enqueue("rest", {}, org_id=OTHER_ORG)
+        hf.enqueue("rest", {}, org_id=ORG)
+        made.append(hf.enqueue("work", {}, org_id=ORG).id)
+    hf.worker().run_once(3)
+    desk = hf.operate(actor="user:ann", role="admin")
+
+    found: list[str] = []
+    before, pages = None, 0
+    while before is not None or not pages:
+        page = desk.overview.search(JobFilter(org_id=org_id, job_type="work"), before=before)
+        found += [job.id for job in page]
+        before, pages = page.next, pages + 1
+
+    assert found == sorted(made, reverse=True)
+    assert pages > 2
+
+
 def test_dead_letters_of_one_cause_go_through_the_workflow_in_bulk(hf: Holdfast) -> None:
     faults = [Gone(), Gone(), Gone()]
 

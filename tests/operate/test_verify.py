@@ -93,7 +93,9 @@ def test_an_empty_store_is_sound(url: str) -> None:
 
 
 def test_a_check_without_its_tables_is_not_applicable(hf: Holdfast) -> None:
-    needy = Check("X1", "Nothing is amiss.", lambda look: iter(()), needs=("job", "parcel"))
+    needy = Check(
+        "X1", "Nothing is amiss.", lambda look: iter(()), needs=("job_envelope", "parcel")
+    )
 
     (found,) = verify_with([needy], context_of(hf)).findings
 

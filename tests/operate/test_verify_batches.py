@@ -70,7 +70,7 @@ def test_a_batch_that_failed_item_by_item_is_sound(stage: Stage, open_batch: Pla
 def test_a_job_in_state_submitted_that_was_not_submitted(hf: Holdfast, open_batch: Planted) -> None:
     plant(
         hf,
-        "DELETE FROM holdfast.job_event WHERE job_id = :id AND name = 'job.submitted'",
+        "DELETE FROM holdfast.audit_event WHERE job_id = :id AND name = 'job.submitted'",
         id=open_batch.jobs[0].id,
     )
 
@@ -80,17 +80,17 @@ def test_a_job_in_state_submitted_that_was_not_submitted(hf: Holdfast, open_batc
     }
 
 
-def test_a_job_that_started_while_it_was_submitted(hf: Holdfast, open_batch: Planted) -> None:
+def test_a_job_that_was_requeued_while_it_was_submitted(hf: Holdfast, open_batch: Planted) -> None:
     plant(
         hf,
-        "INSERT INTO holdfast.job_event (org_id, job_id, job_type, name, attempt, actor_type,"
+        "INSERT INTO holdfast.audit_event (org_id, job_id, job_type, name, attempt, actor_type,"
         " actor_id, request_id, correlation_id, at, detail) SELECT org_id, job_id, job_type,"
-        " 'job.started', attempt, actor_type, actor_id, request_id, correlation_id, at, NULL"
-        " FROM holdfast.job_event WHERE job_id = :id AND name = 'job.submitted'",
+        " 'job.retried', attempt, actor_type, actor_id, request_id, correlation_id, at, NULL"
+        " FROM holdfast.audit_event WHERE job_id = :id AND name = 'job.submitted'",
         id=open_batch.jobs[0].id,
     )
 
-    assert set(found(hf)) == {"I1", "I7"}
+    assert found(hf) == {"I1": ["its state is batch_submitted, its event history ends in queued"]}
 
 
 def test_a_lease_that_ran_out_inside_a_batch_waits_for_its_recovery(
@@ -98,17 +98,22 @@ def test_a_lease_that_ran_out_inside_a_batch_waits_for_its_recovery(
 ) -> None:
     """A submitter that was killed before it recorded the batch of the provider."""
     job_id = open_batch.jobs[0].id
-    change(
-        hf,
-        "job",
-        "state = 'processing', claimed_by = 'w', claimed_at = created_at,"
-        " lease_expires_at = created_at, provider_batch_id = NULL",
-        "id = :id",
-        id=job_id,
-    )
     plant(
         hf,
-        "DELETE FROM holdfast.job_event WHERE job_id = :id AND name = 'job.submitted'",
+        "INSERT INTO holdfast.job_running (org_id, job_id, turn, started_event_id, claimed_at,"
+        " lease_expires_at, lease_token, started_attempt, attempt_count, max_attempts, queue,"
+        " limit_key, stage, claimed_by) SELECT held.org_id, held.job_id,"
+        " coalesce(job.turn, job.id), held.started_event_id, held.claimed_at, held.claimed_at,"
+        " held.lease_token, held.started_attempt, 0, job.max_attempts, held.queue, job.limit_key,"
+        " held.stage, held.claimed_by FROM holdfast.job_submitted AS held"
+        " JOIN holdfast.job_envelope AS job ON job.org_id = held.org_id AND job.id = held.job_id"
+        " WHERE held.job_id = :id",
+        id=job_id,
+    )
+    plant(hf, "DELETE FROM holdfast.job_submitted WHERE job_id = :id", id=job_id)
+    plant(
+        hf,
+        "DELETE FROM holdfast.audit_event WHERE job_id = :id AND name = 'job.submitted'",
         id=job_id,
     )
     change(hf, "provider_batch", "state = 'creating'", "id = :id", id=open_batch.id)
@@ -132,28 +137,29 @@ def test_a_submitted_job_without_a_place(hf: Holdfast, open_batch: Planted) -> N
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("statement", "told"),
     [
         (
-            "state = 'queued'",
-            "its batch is submitted, its job queued",
+            "DELETE FROM holdfast.job_submitted",
+            "its batch is submitted, its job queued under another claim",
         ),
         (
-            "lease_token = lease_token + 1",
+            "UPDATE holdfast.job_submitted SET lease_token = lease_token + 1",
             "its batch is submitted, its job batch_submitted under another claim",
         ),
     ],
 )
 def test_a_place_whose_job_is_elsewhere(
-    hf: Holdfast, open_batch: Planted, changes: str, told: str
+    hf: Holdfast, open_batch: Planted, statement: str, told: str
 ) -> None:
-    change(hf, "job", changes, "id = :id", id=open_batch.jobs[0].id)
+    plant(hf, f"{statement} WHERE job_id = :id", id=open_batch.jobs[0].id)
 
     assert told in found(hf)["I22"]
 
 
 def test_a_job_that_names_another_batch_than_its_first(hf: Holdfast, open_batch: Planted) -> None:
-    change(hf, "job", "provider_batch_id = 'batch_x'", "id = :id", id=open_batch.jobs[0].id)
+    job_id = open_batch.jobs[0].id
+    change(hf, "job_submitted", "provider_batch_id = 'batch_x'", "job_id = :id", id=job_id)
 
     assert found(hf) == {
         "I22": ["it refers to another batch than the first that it was submitted to"]
@@ -270,7 +276,7 @@ def test_a_batch_that_was_moved_by_an_unauthorized_role(
     assert_sound(hf)
     plant(
         hf,
-        "UPDATE holdfast.job_event SET detail = :detail WHERE name = 'batch.cancel_requested'",
+        "UPDATE holdfast.audit_event SET detail = :detail WHERE name = 'batch.cancel_requested'",
         detail='{"role": "member", "reason": "not needed"}',
     )
 

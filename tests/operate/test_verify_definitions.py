@@ -93,8 +93,8 @@ def test_what_a_deployment_adds_for_itself_is_no_violation(
         for text in (
             "CREATE TABLE public.sheet (id integer)",
             "GRANT SELECT, INSERT, UPDATE, DELETE ON public.sheet TO holdfast_tenant",
-            "CREATE INDEX sheet_of_job ON holdfast.job (actor_id)",
-            "ALTER TABLE holdfast.job SET (fillfactor = 80)",
+            "CREATE INDEX sheet_of_job ON holdfast.job_envelope (actor_id)",
+            "ALTER TABLE holdfast.job_envelope SET (fillfactor = 80)",
             f"GRANT USAGE ON SCHEMA holdfast TO {stranger}",
             f"GRANT SELECT ON ALL TABLES IN SCHEMA holdfast TO {stranger}",
             f"GRANT holdfast_engine TO {stranger}",
@@ -109,9 +109,11 @@ def test_what_a_deployment_adds_for_itself_is_no_violation(
 
 BODY = "RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NULL; END$$"
 IDLE = {
-    "function:record_started": f"CREATE OR REPLACE FUNCTION holdfast.record_started() {BODY}",
-    "trigger:job.job_edge": "ALTER TABLE holdfast.job DISABLE TRIGGER job_edge",
-    "policy:job.engine_serves_all": "DROP POLICY engine_serves_all ON holdfast.job",
+    "function:refuse_move": f"CREATE OR REPLACE FUNCTION holdfast.refuse_move() {BODY}",
+    "trigger:job_outcome.job_ended": "ALTER TABLE holdfast.job_outcome DISABLE TRIGGER job_ended",
+    "policy:job_envelope.engine_serves_all": (
+        "DROP POLICY engine_serves_all ON holdfast.job_envelope"
+    ),
 }
 
 
@@ -133,12 +135,12 @@ def test_a_right_to_change_the_audit_is_found(
 ) -> None:
     with make_holdfast(postgres_url) as hf:
         with psycopg.connect(postgres_url) as owner:
-            owner.execute(f"GRANT UPDATE, DELETE ON holdfast.job_event TO {grantee}".encode())
+            owner.execute(f"GRANT UPDATE, DELETE ON holdfast.audit_event TO {grantee}".encode())
 
         told = found(hf)
         assert [" ".join(line.split()[:2]) for line in told] == [
-            "table:job_event DELETE",
-            "table:job_event UPDATE",
+            "table:audit_event DELETE",
+            "table:audit_event UPDATE",
         ]
     with psycopg.connect(postgres_url) as owner:
         owner.execute(f"DROP OWNED BY {stranger}".encode())
@@ -153,7 +155,7 @@ def test_a_table_of_the_applications_own_is_no_violation(
         )
         hf.store.write(
             lambda tx: tx.connection.execute(  # type: ignore[attr-defined]
-                "CREATE INDEX sheet_of_job ON holdfast_job (actor_id)"
+                "CREATE INDEX sheet_of_job ON holdfast_job_envelope (actor_id)"
             )
         )
         assert found(hf) == []

@@ -87,7 +87,8 @@ def tell(hf: Holdfast, name: str, detail: str | None = None, **columns: str) -> 
     names, places = ", ".join(row), ", ".join(":" + key for key in row)
     plant(
         hf,
-        f"INSERT INTO holdfast.job_event ({names}, attempt, detail) VALUES ({places}, 1, :detail)",
+        f"INSERT INTO holdfast.audit_event ({names}, attempt, detail)"
+        f" VALUES ({places}, 1, :detail)",
         detail=detail,
         **row,
     )
@@ -215,7 +216,7 @@ def test_a_replay_that_does_not_say_who_why_and_where(
 def test_a_replay_that_leads_to_another_job(hf: Holdfast, busy: Busy, replay_id: str) -> None:
     plant(
         hf,
-        "UPDATE holdfast.job SET replay_of = :other WHERE id = :id",
+        "UPDATE holdfast.job_envelope SET replay_of = :other WHERE id = :id",
         id=replay_id,
         other=busy.done.id,
     )
@@ -294,7 +295,7 @@ def test_what_belongs_to_a_job_of_another_tenant(
 def test_an_event_under_another_tenant(hf: Holdfast, busy: Busy) -> None:
     plant(
         hf,
-        "INSERT INTO holdfast.job_event (org_id, job_id, job_type, name, attempt, actor_type,"
+        "INSERT INTO holdfast.audit_event (org_id, job_id, job_type, name, attempt, actor_type,"
         " actor_id, request_id, correlation_id, at)"
         " SELECT :org_id, id, job_type, 'sheet.seen', 1, 'system', 'hand', 'r', 'c', updated_at"
         " FROM holdfast.job WHERE id = :id",
@@ -331,39 +332,39 @@ POSTGRES_HOLES = {
         "table:artifact row-level security is not forced",
     ),
     "not enabled": (
-        "ALTER TABLE holdfast.job DISABLE ROW LEVEL SECURITY",
-        "table:job row-level security is not forced",
+        "ALTER TABLE holdfast.job_running DISABLE ROW LEVEL SECURITY",
+        "table:job_running row-level security is not forced",
     ),
     "no policy": (
         "DROP POLICY tenant_sees_itself ON holdfast.dead_letter_note",
         "table:dead_letter_note the policy tenant_sees_itself is missing",
     ),
     "open policy": (
-        "CREATE POLICY all_see ON holdfast.job FOR SELECT TO holdfast_tenant USING (true)",
-        "table:job the policy all_see exposes rows of other tenants",
+        "CREATE POLICY all_see ON holdfast.job_envelope FOR SELECT TO holdfast_tenant USING (true)",
+        "table:job_envelope the policy all_see exposes rows of other tenants",
     ),
     "half open policy": (
         (
-            "ALTER POLICY tenant_sees_itself ON holdfast.job USING (org_id ="
+            "ALTER POLICY tenant_sees_itself ON holdfast.job_envelope USING (org_id ="
             " nullif(current_setting('holdfast.org_id', true), '')::uuid OR priority = 0)"
         ),
-        "table:job the policy tenant_sees_itself exposes rows of other tenants",
+        "table:job_envelope the policy tenant_sees_itself exposes rows of other tenants",
     ),
     "truncate": (
         "GRANT TRUNCATE ON holdfast.worker_run TO holdfast_tenant",
         "table:worker_run holdfast_tenant has TRUNCATE, which no policy restricts",
     ),
     "references": (
-        "GRANT REFERENCES ON holdfast.job TO PUBLIC",
-        "table:job holdfast_auditor has REFERENCES, which no policy restricts",
+        "GRANT REFERENCES ON holdfast.job_outcome TO PUBLIC",
+        "table:job_outcome holdfast_auditor has REFERENCES, which no policy restricts",
     ),
     "unique": (
         "CREATE UNIQUE INDEX one_for_all ON holdfast.artifact (created_at, id)",
         "index:one_for_all the unique index does not start with the tenant",
     ),
     "view": (
-        "ALTER VIEW holdfast.job_record SET (security_invoker = false)",
-        "view:job_record the view runs with its owner's privileges (security_invoker is off)",
+        "ALTER VIEW holdfast.job SET (security_invoker = false)",
+        "view:job the view runs with its owner's privileges (security_invoker is off)",
     ),
     "function": (
         "ALTER FUNCTION holdfast.is_full RESET ALL",
@@ -377,11 +378,11 @@ POSTGRES_HOLES = {
         "table:artifact the tenant column is nullable",
     ),
     "trigger off": (
-        "ALTER TABLE holdfast.job DISABLE TRIGGER job_edge",
-        "trigger:job_edge the trigger is disabled",
+        "ALTER TABLE holdfast.job_outcome DISABLE TRIGGER job_ended",
+        "trigger:job_ended the trigger is disabled",
     ),
     "no trigger": (
-        "DROP TRIGGER job_event_never_changes ON holdfast.job_event",
+        "DROP TRIGGER job_event_never_changes ON holdfast.audit_event",
         "trigger:job_event_never_changes it is missing",
     ),
 }
@@ -426,7 +427,7 @@ def test_a_tenant_that_no_policy_binds(postgres_url: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("DROP TRIGGER job_write_once", "trigger:job_write_once it is missing"),
+        ("DROP TRIGGER job_ready_leaves", "trigger:job_ready_leaves it is missing"),
         (
             "CREATE UNIQUE INDEX one_for_all ON holdfast_artifact (created_at, id)",
             "index:one_for_all the unique index does not start with the tenant",
@@ -446,10 +447,9 @@ def test_a_hole_in_the_schema_of_a_file(sqlite_url: str, text: str, told: str) -
 def test_the_migrations_say_what_there_must_be() -> None:
     made = made_by(migrations(SQLITE))
 
-    assert {"job_edge", "job_enqueued", "job_not_in_history"} <= made.trigger
-    assert "job_lane" in made.index
-    assert "job_claimable" not in made.index, "it was dropped by a later migration"
-    assert {"job_once_per_key", "dead_letter_steps_in_order"} <= made.rule
+    assert {"job_ended", "job_enqueued", "job_ready_follows"} <= made.trigger
+    assert {"job_ready_oldest", "job_once_per_key"} <= made.index
+    assert {"job_outcome_known", "dead_letter_steps_in_order"} <= made.rule
 
 
 # -- I31 and I32: secrets
@@ -468,8 +468,8 @@ def test_a_secret_where_people_look(hf: Holdfast, busy: Busy) -> None:
         for table, column, value, where in (
             ("dead_letter", "last_error", SECRET, f"job_id = '{busy.dead.id}'"),
             ("dead_letter", "sanitized_context", quoted, f"job_id = '{busy.dead.id}'"),
-            ("job", "last_error", SECRET, f"id = '{busy.dead.id}'"),
-            ("job_history", "last_error", SECRET, f"id = '{busy.archived.id}'"),
+            ("job_outcome", "last_error", SECRET, f"job_id = '{busy.dead.id}'"),
+            ("job_attempt", "last_error", SECRET, f"job_id = '{busy.deferred.id}'"),
             ("schedule_tick", "detail", SECRET, "outcome = 'missed'"),
             ("worker_run", "reason", SECRET, "outcome = 'full'"),
             ("audit_note", "note", key, "TRUE"),
@@ -551,7 +551,7 @@ def test_a_key_or_a_session_that_is_stored_in_plain_text_is_found_and_not_shown(
 
 def test_a_sealed_event_that_was_edited(hf: Holdfast, busy: Busy) -> None:
     event = one(hf, "SELECT min(id) AS id FROM holdfast.job_event WHERE name = 'queue.paused'")
-    plant(hf, "UPDATE holdfast.job_event SET actor_id = 'eve' WHERE id = :id", id=event)
+    plant(hf, "UPDATE holdfast.audit_event SET actor_id = 'eve' WHERE id = :id", id=event)
 
     ((check, told),) = found(hf).items()
     assert check == "I33"
@@ -562,7 +562,7 @@ def test_a_sealed_event_that_was_edited(hf: Holdfast, busy: Busy) -> None:
 
 
 def test_a_sealed_event_that_was_deleted(hf: Holdfast, busy: Busy) -> None:
-    plant(hf, "DELETE FROM holdfast.job_event WHERE name = 'queue.paused'")
+    plant(hf, "DELETE FROM holdfast.audit_event WHERE name = 'queue.paused'")
 
     ((check, (told,)),) = found(hf).items()
     assert check == "I33"
@@ -573,11 +573,11 @@ def test_an_event_that_was_inserted_among_sealed_ones(hf: Holdfast, busy: Busy) 
     (gap,) = look(
         hf.store, "SELECT id, at, org_id FROM holdfast.job_event WHERE name = 'queue.paused'"
     )
-    plant(hf, "DELETE FROM holdfast.job_event WHERE id = :id", id=gap["id"])
+    plant(hf, "DELETE FROM holdfast.audit_event WHERE id = :id", id=gap["id"])
     overriding = "" if hf.store.dialect is SQLITE else "OVERRIDING SYSTEM VALUE"
     plant(
         hf,
-        "INSERT INTO holdfast.job_event (id, org_id, job_id, job_type, name, attempt, actor_type,"
+        "INSERT INTO holdfast.audit_event (id, org_id, job_id, job_type, name, attempt, actor_type,"
         f" actor_id, request_id, correlation_id, at) {overriding} VALUES (:id, :org_id, :job_id,"
         " 'sheet', 'sheet.seen', 1, 'user', 'eve', 'r', 'c', :at)",
         id=gap["id"],
@@ -750,7 +750,11 @@ def test_two_ticks_that_share_a_job(hf: Holdfast, busy: Busy) -> None:
     ("text", "told"),
     [
         (
-            "UPDATE holdfast.job SET key_last_seen_at = :at WHERE id = :id",
+            (
+                "INSERT INTO holdfast.job_key_seen (org_id, job_id, last_seen_at) SELECT org_id,"
+                " id, :at FROM holdfast.job_envelope WHERE id = :id ON CONFLICT (org_id, job_id)"
+                " DO UPDATE SET last_seen_at = excluded.last_seen_at"
+            ),
             "key_last_seen_at is in the future",
         ),
         (
@@ -786,11 +790,26 @@ def test_an_event_from_the_future(hf: Holdfast, busy: Busy, clock: FakeClock) ->
 def test_a_job_that_ended_before_it_was_there(hf: Holdfast, busy: Busy) -> None:
     plant(
         hf,
-        "UPDATE holdfast.job_history SET finished_at = '2026-01-05T09:00:00.000Z' WHERE id = :id",
+        "UPDATE holdfast.job_outcome SET finished_at = '2026-01-05T09:00:00.000Z'"
+        " WHERE job_id = :id",
         id=busy.archived.id,
     )
 
-    assert found(hf) == {"I36": ["it ended before it was created"]}
+    assert found(hf) == {
+        "I36": ["it ended before it was created", "the claim ended before it began"]
+    }
+
+
+def test_an_attempt_that_ended_before_its_job_was_there(hf: Holdfast, busy: Busy) -> None:
+    plant(
+        hf,
+        "UPDATE holdfast.job_attempt SET ended_at = '2026-01-05T09:00:00.000Z' WHERE job_id = :id",
+        id=busy.deferred.id,
+    )
+
+    assert found(hf) == {
+        "I36": ["attempt 1 ended before the job was created", "the claim ended before it began"]
+    }
 
 
 # -- I37: totals
@@ -848,9 +867,9 @@ def test_an_index_that_is_gone(each_hf: Holdfast) -> None:
     hf = each_hf
     with hand(hf) as connection:
         prefix = "" if hf.store.dialect is SQLITE else "holdfast."
-        connection.execute(f"DROP INDEX {prefix}job_archivable")
+        connection.execute(f"DROP INDEX {prefix}job_outcome_ended")
 
-    assert by_rule(report_of(hf)) == {"I38": ["index:job_archivable it is missing"]}
+    assert by_rule(report_of(hf)) == {"I38": ["index:job_outcome_ended it is missing"]}
 
 
 def test_a_schema_that_does_not_hold(postgres_url: str) -> None:
@@ -858,12 +877,12 @@ def test_a_schema_that_does_not_hold(postgres_url: str) -> None:
         with psycopg.connect(postgres_url) as admin:
             admin.execute(
                 "UPDATE pg_index SET indisvalid = false"
-                " WHERE indexrelid = 'holdfast.job_archivable'::regclass"
+                " WHERE indexrelid = 'holdfast.job_outcome_ended'::regclass"
             )
             admin.execute(
-                "UPDATE pg_constraint SET convalidated = false WHERE conname = 'job_state_known'"
+                "UPDATE pg_constraint SET convalidated = false WHERE conname = 'job_outcome_known'"
             )
-            admin.execute("ALTER TABLE holdfast.job DROP CONSTRAINT job_attempts_in_budget")
+            admin.execute("ALTER TABLE holdfast.job_attempt DROP CONSTRAINT job_attempts_in_budget")
             admin.execute("DROP FUNCTION holdfast.enqueue")
 
         ((check, lines),) = by_rule(report_of(hf)).items()
@@ -871,9 +890,9 @@ def test_a_schema_that_does_not_hold(postgres_url: str) -> None:
     assert check == "I38"
     assert sorted(lines) == [
         "constraint:job_attempts_in_budget it is missing",
-        "constraint:job_state_known the constraint is not valid",
+        "constraint:job_outcome_known the constraint is not valid",
         "function:enqueue it is missing",
-        "index:job_archivable the index is not valid",
+        "index:job_outcome_ended the index is not valid",
     ]
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from holdfast import Context, FakeClock, Holdfast, Permanent, Snooze
 from holdfast.channel.channel import Capabilities, Lookup, OnUnknown
-from holdfast.engine.retention import archive_jobs
 from holdfast.event import DeliveryAlert, Event
 from holdfast.outbox import outbox as passes
 from holdfast.outbox.delivery import Delivery, State
@@ -74,9 +73,8 @@ def test_a_canceled_job_sends_nothing_and_no_other_process_sends_it(
     assert (again.id, again.state) == (one.id, State.DROPPED)
 
 
-@pytest.mark.parametrize("is_archived", [True, False])
 def test_a_delivery_for_later_is_dropped_when_its_job_is_canceled(
-    hf: Holdfast, clock: FakeClock, is_archived: bool
+    hf: Holdfast, clock: FakeClock
 ) -> None:
     channel = outbox_with(hf)
     hf.outbox.template("reminder", subject="Soon", text="{{ what }}")
@@ -90,8 +88,6 @@ def test_a_delivery_for_later_is_dropped_when_its_job_is_canceled(
     assert kept is not None
     assert one is not None
     cancel(hf, state_of(hf, one))
-    if is_archived:
-        assert archive_jobs(hf.store, after=timedelta(0), limit=10) == 1
 
     clock.advance(minutes=10)
     found = hf.runs.trigger("outbox_reconciler", actor="user:ann", role="admin", reason="test")

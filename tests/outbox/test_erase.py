@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from holdfast.config import RetentionSettings
-from holdfast.engine.retention import archive_and_prune, prune_deliveries
+from holdfast.engine.retention import prune, prune_deliveries
 from holdfast.outbox.failure import InvalidDelivery
 from holdfast.outbox.in_app import InAppChannel
 from holdfast.store import Store
@@ -47,15 +47,15 @@ def test_what_is_over_leaves_after_its_time_with_its_tries_and_its_words(
     plant_evidence(hf, old, "send", "taken")
     clock.advance(timedelta(days=KEEP.keep_days - 1))
     plant_delivery(hf, "sent", tries=ACCEPTED)
-    early = archive_and_prune(hf.store, KEEP)["deliveries"]
+    early = prune(hf.store, KEEP)["deliveries"]
     clock.advance(timedelta(days=1, seconds=1))
 
-    done = archive_and_prune(hf.store, KEEP)["deliveries"]
+    done = prune(hf.store, KEEP)["deliveries"]
 
     assert (early, done) == (0, 1)
     assert (left(hf.store), left(hf.store, "delivery_attempt")) == (1, 1)
     assert left(hf.store, "delivery_evidence") == 0
-    assert archive_and_prune(hf.store, KEEP)["deliveries"] == 0
+    assert prune(hf.store, KEEP)["deliveries"] == 0
 
 
 def test_what_is_not_over_stays(hf: Holdfast, clock: FakeClock) -> None:
@@ -63,7 +63,7 @@ def test_what_is_not_over_stays(hf: Holdfast, clock: FakeClock) -> None:
         plant_delivery(hf, state)
     clock.advance(timedelta(days=KEEP.keep_days * 2))
 
-    archive_and_prune(hf.store, KEEP)
+    prune(hf.store, KEEP)
 
     assert left(hf.store) == 2
 

@@ -277,7 +277,7 @@ def opened(url: str) -> Iterator[tuple[Any, Callable[[str], Any]]]:
 
 
 @pytest.mark.req("Q-02")
-@pytest.mark.parametrize("table", ["delivery", "job"])
+@pytest.mark.parametrize("table", ["delivery", "job_envelope"])
 def test_a_write_commits_although_its_notification_is_refused(
     hf: Holdfast, url: str, told: list[Event], table: str
 ) -> None:
@@ -316,7 +316,7 @@ def test_a_notification_is_part_of_the_write_that_it_is_about(hf: Holdfast, url:
 def test_where_no_job_can_be_enqueued_the_reconciler_comes_for_it(
     hf: Holdfast, clock: FakeClock
 ) -> None:
-    plant(hf.store, "job")
+    plant(hf.store, "job_envelope")
 
     assert made(hf).created
     clock.advance(timedelta(minutes=5))

@@ -154,7 +154,7 @@ def test_a_setting_that_cannot_be_used_is_named(wrong: dict[str, Any]) -> None:
         (KeySettings, {"max_running": 0}),
         (KeySettings, {}),
         (RetentionSettings, {"keep_days": 29}),
-        (RetentionSettings, {"archive_after_hours": -1}),
+        (RetentionSettings, {"keep_runs_days": 0}),
         (RetentionSettings, {"rules": ("export",)}),
         (RetentionRule, {"keep_days": 10}),
         (RetentionRule, {"state": "queued"}),

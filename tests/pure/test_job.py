@@ -29,8 +29,9 @@ from holdfast.engine.job import (
 )
 from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
-from holdfast.errors import InvalidArgument, RuleBroken
-from tests.story import ORG, by_hand, claim, look, make_holdfast
+from holdfast.errors import InvalidArgument, RuleBroken, StoreBusy
+from tests.store.hand import claim_by_hand, end_attempt, move
+from tests.story import ORG, claim, look, make_holdfast
 
 WORDS = ["queued", "processing", "batch_submitted", "completed", "failed", "canceled"]
 FORWARD = {
@@ -74,35 +75,25 @@ def test_the_database_knows_exactly_the_same_edges(url: str, clock: FakeClock) -
 
 def edge_is_refused(hf: Holdfast, old: State, new: State) -> bool:
     """Bring a job to *old* by legal steps, then try the transition by hand."""
-    job = hf.enqueue("some.work", {}, org_id=ORG)
-    if old in (State.PROCESSING, State.BATCH_SUBMITTED, State.COMPLETED, State.FAILED):
-        set_state(hf, job.id, State.PROCESSING)
-    if old not in (State.QUEUED, State.PROCESSING):
-        set_state(hf, job.id, old)
+    job_id = job_in(hf, old)
     try:
-        set_state(hf, job.id, new)
-    except RuleBroken:
+        move(hf.store, job_id, old, new)
+    except (RuleBroken, StoreBusy):
+        # PostgreSQL reports a job that moved as busy: another worker may have moved it.
         return True
     return False
 
 
-def set_state(hf: Holdfast, job_id: str, state: State) -> None:
-    leased = "created_at" if state is State.PROCESSING else "NULL"
-    ended = "created_at" if state.is_terminal else "NULL"
-    by_hand(
-        hf.store,
-        f"UPDATE holdfast.job SET state = '{state}',"
-        f" lease_token = lease_token + CASE WHEN state = 'queued' AND '{state}' = 'processing'"
-        " THEN 1 ELSE 0 END,"
-        f" lease_expires_at = {leased}, claimed_at = {leased},"
-        f" claimed_by = {'CAST(id AS text)' if state is State.PROCESSING else 'NULL'},"
-        f" finished_at = {ended}, key_expires_at = {ended},"
-        f" result = {chr(39) + '1' + chr(39) if state is State.COMPLETED else 'NULL'},"
-        f" queue = '{'q:deadletter' if state is State.FAILED else 'q:default'}',"
-        " provider_batch_id = 'b-1', error_class = 'X', last_error = 'x',"
-        " last_error_at = created_at WHERE id = :id",
-        id=job_id,
-    )
+def job_in(hf: Holdfast, state: State, *, attempts: int = 0) -> str:
+    job = hf.enqueue("some.work", {}, org_id=ORG)
+    if attempts:
+        claim_by_hand(hf.store, job.id)
+        end_attempt(hf.store, job.id, attempt_count=attempts)
+    if state in (State.PROCESSING, State.BATCH_SUBMITTED, State.COMPLETED, State.FAILED):
+        move(hf.store, job.id, State.QUEUED, State.PROCESSING)
+    if state not in (State.QUEUED, State.PROCESSING):
+        move(hf.store, job.id, State.PROCESSING, state)
+    return job.id
 
 
 @pytest.mark.req("J-10")
@@ -162,19 +153,11 @@ def test_the_database_says_the_same_word_for_each_state(url: str, clock: FakeClo
     with make_holdfast(url, clock) as hf:
         hf.job("some.work")(lambda job, payload: None)
         for (state, attempts), word in KEY_WORDS.items():
-            job = hf.enqueue("some.work", {}, org_id=ORG)
-            if attempts:
-                by_hand(
-                    hf.store, "UPDATE holdfast.job SET attempt_count = 1 WHERE id = :id", id=job.id
-                )
-            if state in (State.PROCESSING, State.BATCH_SUBMITTED, State.COMPLETED, State.FAILED):
-                set_state(hf, job.id, State.PROCESSING)
-            if state not in (State.QUEUED, State.PROCESSING):
-                set_state(hf, job.id, state)
+            job_id = job_in(hf, state, attempts=attempts)
             (row,) = look(
                 hf.store,
                 "SELECT status FROM holdfast.idempotency_key WHERE job_id = :id",
-                id=job.id,
+                id=job_id,
             )
             assert row["status"] == word, f"{state} after {attempts}"
 

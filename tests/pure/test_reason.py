@@ -65,7 +65,6 @@ jobs = rows(
     finished_at=some,
     # One database gives instants as text, the other as datetimes.
     now=st.sampled_from([NOW, write_instant(NOW)]),
-    is_archived=st.sampled_from([0, 1, True, False]),
 )
 turns = st.lists(
     rows(

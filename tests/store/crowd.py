@@ -19,6 +19,7 @@ KINDS = [
     for database in ("sqlite", "postgres")
     for state in ("never_analyzed", "analyzed")
 ]
+TABLES = ("job_envelope", "job_ready", "job_waiting", "job_running", "job_attempt", "job_outcome")
 _names = itertools.count(1)
 
 
@@ -48,7 +49,7 @@ class Crowds:
         store = open_store(self._url(database), clock=clock)
         self._request.addfinalizer(store.close)
         if database == "postgres":
-            for table in ("job", "job_history"):
+            for table in TABLES:
                 by_hand(store, f"ALTER TABLE holdfast.{table} SET (autovacuum_enabled = false)")
         hf = Holdfast(settings=Settings(db="sqlite://"), clock=clock)
         hf.use_store(store)

@@ -9,7 +9,6 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -17,7 +16,6 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast import Context, Holdfast, QueueFull, State
-from holdfast.engine.retention import archive_jobs
 from tests.outbox.scripted import letter, outbox_with
 from tests.postgres_server import PostgresServer
 from tests.store.test_caller_connection import AWAITING, BLOCKING
@@ -174,18 +172,17 @@ def test_django_with_a_tenant_s_login_does_the_same(
     assert shop.get(first, org_id=ORG).state is State.QUEUED
 
 
-def test_a_handler_enqueues_what_is_known_archived_or_differs_in_its_own_transaction(
+def test_a_handler_enqueues_what_is_known_ended_or_differs_in_its_own_transaction(
     shop: Holdfast,
 ) -> None:
-    archived = shop.enqueue("order.ship", {"n": 0}, org_id=ORG, idempotency_key="archived")
+    ended = shop.enqueue("order.ship", {"n": 0}, org_id=ORG, idempotency_key="ended")
     shop.worker().run_once()
-    archive_jobs(shop.store, after=timedelta(0), limit=10)
     answers: list[Any] = []
 
     @shop.job("order.plan")
     def plan(job: Context, payload: object) -> None:
         with job.transaction() as connection:
-            for n, key in ((0, "archived"), (1, "new"), (2, "new"), (3, "archived")):
+            for n, key in ((0, "ended"), (1, "new"), (2, "new"), (3, "ended")):
                 made = shop.enqueue("order.ship", {"n": n}, idempotency_key=key, conn=connection)
                 answers.append((made.id, made.created, made.differs))
 
@@ -195,12 +192,12 @@ def test_a_handler_enqueues_what_is_known_archived_or_differs_in_its_own_transac
     assert shop.get(planned.id, org_id=ORG).state is State.COMPLETED
     new = answers[1][0]
     assert answers == [
-        (archived.id, False, False),
+        (ended.id, False, False),
         (new, True, False),
         (new, False, True),
-        (archived.id, False, True),
+        (ended.id, False, True),
     ]
-    assert timeline(shop, archived)[-1] == "job.duplicate_differs"
+    assert timeline(shop, ended)[-1] == "job.duplicate_differs"
 
 
 def test_a_handler_posts_deliveries_whose_job_is_the_one_they_name(shop: Holdfast) -> None:

@@ -92,12 +92,8 @@ ROW: dict[str, Any] = {
     "payload_hash": "",
     "priority": 20,
     "origin_queue": "q:default",
-    "queue": "q:default",
     "max_attempts": 5,
     "created_at": NOW,
-    "updated_at": NOW,
-    "key_last_seen_at": NOW,
-    "turn": "0198c0de-0000-7000-8000-0000000000ff",
 }
 YEAR_2999 = "2999-01-01T00:00:00Z"
 BY_HAND: dict[str, dict[str, Any]] = {
@@ -117,10 +113,9 @@ BY_HAND: dict[str, dict[str, Any]] = {
     "the hash of another payload": {"payload_hash": "0" * 32},
     "a later stage of a pipeline": {"stage": "paid", "pipeline_version": "1"},
     "a replay of another tenant's job": {"replay_of": OTHER_ORG},
-    "a key that was seen in the future": {"key_last_seen_at": YEAR_2999},
+    "the event of another job": {"event_id": 1},
     "the lane of batches": {"limit_key": "~batch"},
     "a category that is not registered": {"category": "nonsense"},
-    "a provider's batch": {"provider_batch_id": "batch_1"},
     "a trace that is none": {"traceparent": "nonsense"},
 }
 
@@ -138,31 +133,59 @@ def test_a_tenant_inserts_no_row_by_hand(
     named, values = ", ".join(row), ", ".join(f"%({name})s" for name in row)
 
     with pytest.raises(pg.InsufficientPrivilege), bound(shop, forger) as connection:
-        connection.execute(f"INSERT INTO holdfast.job ({named}) VALUES ({values})".encode(), row)
+        connection.execute(
+            f"INSERT INTO holdfast.job_envelope ({named}) VALUES ({values})".encode(), row
+        )
 
     assert all_jobs(shop) == before
 
 
+TABLES = ["job_envelope", "job_attempt", "job_outcome", "job_cancel", "job_key_seen"]
+TABLES += ["job_ready", "job_waiting", "job_running", "job_submitted", "audit_event"]
 OTHERWISE = {
-    "the id of another tenant's job": "INSERT INTO holdfast.job SELECT * FROM holdfast.job",
-    "update": "UPDATE holdfast.job SET key_last_seen_at = '2999-01-01'",
-    "update of history": "UPDATE holdfast.job_history SET key_last_seen_at = '2999-01-01'",
-    "merge": "MERGE INTO holdfast.job AS job USING holdfast.job AS other ON job.id = other.id"
-    " WHEN MATCHED THEN UPDATE SET key_last_seen_at = '2999-01-01'",
-    "copy": "COPY holdfast.job FROM STDIN",
-    "a lock": "SELECT id FROM holdfast.job FOR UPDATE",
-    "a lock of a claim": "SELECT turn FROM holdfast.claimable FOR UPDATE",
-    "an insert through a view": "INSERT INTO holdfast.claimable (queue, org_id)"
-    " SELECT queue, org_id FROM holdfast.claimable",
-    "the audit of a job that is not there": "CREATE TEMP TABLE forged (LIKE holdfast.job);"
-    " CREATE TRIGGER forged AFTER INSERT ON forged REFERENCING NEW TABLE AS added"
-    " FOR EACH STATEMENT EXECUTE FUNCTION holdfast.record_enqueued()",
-    "the audit of a claim": "CREATE TEMP TABLE forged (LIKE holdfast.job);"
-    " CREATE TRIGGER forged AFTER UPDATE ON forged"
-    " FOR EACH ROW EXECUTE FUNCTION holdfast.record_started()",
-    "a table that inherits": "CREATE TEMP TABLE forged () INHERITS (holdfast.job)",
+    **{
+        f"rows of {table}": f"INSERT INTO holdfast.{table}"
+        f" {'OVERRIDING SYSTEM VALUE ' if table == 'audit_event' else ''}TABLE holdfast.{table}"
+        for table in [*TABLES, "job_remainder"]
+    },
+    **{f"update of {table}": f"UPDATE holdfast.{table} SET org_id = org_id" for table in TABLES},
+    **{f"delete from {table}": f"DELETE FROM holdfast.{table}" for table in TABLES},
+    **{f"copy to {table}": f"COPY holdfast.{table} FROM STDIN" for table in TABLES},
+    **{f"a lock of {table}": f"SELECT org_id FROM holdfast.{table} FOR UPDATE" for table in TABLES},
+    "an outcome of a job that waits": "INSERT INTO holdfast.job_outcome (org_id, job_id,"
+    " finished_at, key_expires_at, lease_token, attempt_count, state)"
+    " SELECT org_id, id, now(), now(), 0, 0, 'canceled' FROM holdfast.job",
+    "a claim of a job that waits": "INSERT INTO holdfast.job_running (org_id, job_id, turn,"
+    " claimed_at, lease_expires_at, lease_token, started_attempt, attempt_count, max_attempts,"
+    " queue, limit_key, stage, claimed_by) SELECT org_id, job_id, turn, now(), now(), 1, 1, 0, 5,"
+    " queue, limit_key, '', 'me' FROM holdfast.job_ready",
+    "merge": "MERGE INTO holdfast.job_ready AS job USING holdfast.job_ready AS other"
+    " ON job.job_id = other.job_id WHEN MATCHED THEN DELETE",
+    "an insert through a view": "INSERT INTO holdfast.job SELECT * FROM holdfast.job",
+    "an update through a view": "UPDATE holdfast.job SET priority = 0",
+    "a delete through a view": "DELETE FROM holdfast.job",
+    "a lock through a view": "SELECT id FROM holdfast.job FOR UPDATE",
+    **{
+        f"the function of {trigger}": f"CREATE TEMP TABLE forged (LIKE holdfast.{table});"
+        " CREATE TRIGGER forged AFTER INSERT ON forged REFERENCING NEW TABLE AS added"
+        f" FOR EACH STATEMENT EXECUTE FUNCTION holdfast.{function}()"
+        for trigger, table, function in (
+            ("an enqueue", "job_envelope", "enqueue_envelopes"),
+            ("a claim", "job_running", "start_jobs"),
+            ("an attempt", "job_attempt", "end_attempts"),
+            ("a submission", "job_submitted", "submit_jobs"),
+            ("an outcome", "job_outcome", "end_jobs"),
+        )
+    },
+    "the function of a promotion": "CREATE TEMP TABLE forged (LIKE holdfast.job_waiting);"
+    " CREATE TRIGGER forged AFTER UPDATE ON forged REFERENCING NEW TABLE AS changed"
+    " FOR EACH STATEMENT EXECUTE FUNCTION holdfast.promote_jobs()",
+    "the function of a deletion": "CREATE TEMP TABLE forged (LIKE holdfast.job_envelope);"
+    " CREATE TRIGGER forged AFTER DELETE ON forged REFERENCING OLD TABLE AS gone"
+    " FOR EACH STATEMENT EXECUTE FUNCTION holdfast.delete_facts()",
+    "a table that inherits": "CREATE TEMP TABLE forged () INHERITS (holdfast.job_envelope)",
     "a foreign key": "CREATE TEMP TABLE forged (org_id uuid, id uuid,"
-    " FOREIGN KEY (org_id, id) REFERENCES holdfast.job)",
+    " FOREIGN KEY (org_id, id) REFERENCES holdfast.job_envelope)",
     "the inner function": "SELECT holdfast.insert_requests('{}', now())",
 }
 
@@ -174,7 +197,12 @@ def test_a_tenant_finds_no_other_way_to_write_a_job_or_its_audit(
 ) -> None:
     before = all_jobs(shop)
 
-    refused = (pg.InsufficientPrivilege, pg.WrongObjectType, pg.InvalidTableDefinition)
+    refused = (
+        pg.InsufficientPrivilege,
+        pg.WrongObjectType,
+        pg.InvalidTableDefinition,
+        pg.ObjectNotInPrerequisiteState,
+    )
     with pytest.raises(refused), bound(shop, forger) as connection:
         connection.execute(OTHERWISE[way].encode())
 
@@ -201,7 +229,8 @@ def test_a_tenant_may_call_the_functions_that_are_made_for_it_and_no_other(shop:
     )
 
     assert [row["name"] for row in rows] == [
-        *("current_tenant", "enqueue", "enqueue_jobs", "is_full", "lock_keys", "wake", "write_flow")
+        *("current_tenant", "enqueue", "enqueue_jobs", "find_key", "is_full", "lock_keys"),
+        *("own_key", "wake", "write_flow"),
     ]
 
 
@@ -271,7 +300,6 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a key that is only its scope": ({"idempotency_key": SCOPE}, {}, "idempotency_key"),
     "a key without an end": ({"idempotency_key": SCOPE + "x" * 600}, {}, "idempotency_key"),
     "a key with a line break": ({"idempotency_key": SCOPE + "a\nb"}, {}, "idempotency_key"),
-    "no key": ({"idempotency_key": None}, {}, "idempotency_key"),
     "a type that is no name": ({}, {"job_type": "Order Ship"}, "job_type"),
     "due in the year 2999": ({}, {"not_before_at": YEAR_2999}, "not_before_at"),
     "due in infinity": ({}, {"not_before_at": "infinity"}, "not_before_at"),
@@ -422,6 +450,16 @@ def test_an_id_that_was_made_now_is_kept_and_one_that_is_taken_is_replaced(
     assert str(replaced[0]["id"]) != taken
     held = look(shop.store, "SELECT org_id FROM holdfast.job WHERE id = :id", id=taken)
     assert [str(row["org_id"]) for row in held] == [OTHER_ORG]
+
+
+def test_a_job_without_a_key_has_the_key_that_ends_with_its_id(shop: Holdfast, forger: str) -> None:
+    with as_login(shop, forger) as connection:
+        rows = ask(connection, {"idempotency_key": None}, {})
+        again = ask(connection, {"idempotency_key": rows[0]["idempotency_key"]}, {})
+    record = stored(shop, rows)
+
+    assert record["idempotency_key"] == SCOPE + record["id"].replace("-", "")
+    assert (again[0]["outcome"], str(again[0]["id"])) == ("duplicate", record["id"])
 
 
 def test_the_key_of_a_unit_is_made_of_the_unit(shop: Holdfast, forger: str) -> None:

@@ -33,7 +33,10 @@ from tests.postgres_server import PostgresServer
 from tests.story import ORG, OTHER_ORG, look, make_holdfast, timeline
 
 LOGIN, ENGINE = "handlers", "engine_of_handlers"
-TABLES = ("job", "job_event", "job_record", "idempotency_key", "claimable", "delivery", "note")
+TABLES = (
+    *("job", "job_event", "audit_entry", "idempotency_key", "job_envelope", "audit_event"),
+    *("delivery", "note"),
+)
 _names = itertools.count(1)
 
 
@@ -175,8 +178,8 @@ HOSTILE = {
     "GRANT": f"GRANT holdfast_engine TO {LOGIN}",
     "ALTER ROLE": f"ALTER ROLE {LOGIN} BYPASSRLS",
     "CREATE ROLE": "CREATE ROLE intruder SUPERUSER",
-    "ALTER TABLE": "ALTER TABLE holdfast.job DISABLE ROW LEVEL SECURITY",
-    "CREATE POLICY": "CREATE POLICY open ON holdfast.job USING (true)",
+    "ALTER TABLE": "ALTER TABLE holdfast.job_envelope DISABLE ROW LEVEL SECURITY",
+    "CREATE POLICY": "CREATE POLICY open ON holdfast.job_envelope USING (true)",
     "a binding of its own": "INSERT INTO holdfast.handler_transaction (org_id, xid)"
     f" VALUES ('{OTHER_ORG}', pg_current_xact_id()::text::bigint)",
     "another tenant in its binding": "UPDATE holdfast.handler_transaction"
@@ -213,7 +216,8 @@ TAKE = (
     "DELETE FROM note WHERE org_id = %(other)s",
     "INSERT INTO note VALUES (%(other)s, 'planted')",
     "SELECT holdfast.enqueue('order.ship', '{}'::jsonb, %(other)s)",
-    "UPDATE holdfast.job SET state = 'canceled' WHERE org_id = %(other)s",
+    "DELETE FROM holdfast.job_ready WHERE org_id = %(other)s",
+    "UPDATE holdfast.job_running SET lease_expires_at = now() WHERE org_id = %(other)s",
 )
 
 
@@ -462,7 +466,7 @@ def test_a_worker_that_lost_its_lease_commits_nothing(
     assert "job.succeeded" not in timeline(shop, job)
 
 
-FORGED = "UPDATE holdfast.job SET priority = 0"
+FORGED = "UPDATE holdfast.job_running SET lease_expires_at = '2999-01-01'"
 
 
 @pytest.mark.parametrize("secret", ["", "guess", None])
@@ -483,7 +487,7 @@ def test_the_engine_s_functions_refuse_a_caller_without_the_secret(
     run(shop, handler)
 
     assert refused == []
-    forged = look(shop.store, "SELECT id FROM holdfast.job WHERE priority = 0")
+    forged = look(shop.store, "SELECT id FROM holdfast.job WHERE lease_expires_at > '2900-01-01'")
     assert forged == []
 
 

@@ -248,4 +248,17 @@ def test_both_databases_hold_the_same_rules(sqlite_url: str, postgres_url: str) 
     for store in stores:
         store.close()
 
-    assert {row["name"] for row in one} == {row["name"] for row in two}
+    names = [{row["name"] for row in rows} for rows in (one, two)]
+    # A place changes only with its job. PostgreSQL refuses other changes once per statement, SQLite
+    # per row and per kind of change.
+    assert {name for name in names[0] ^ names[1] if not name.startswith("job_")} == set()
+    assert names[0] - names[1] == {
+        "job_canceled",  # PostgreSQL: a branch of job_ended
+        "job_ready_leaves",
+        "job_ready_write_once",
+        "job_running_leaves",
+        "job_submitted_leaves",
+        "job_submitted_write_once",
+        "job_waiting_leaves",
+    }
+    assert names[1] - names[0] == {"job_submitted_follows"}

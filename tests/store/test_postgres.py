@@ -167,7 +167,7 @@ def test_an_enqueue_whose_answer_is_lost_leaves_one_job(
 ) -> None:
     hf, wire = wired
 
-    wire.lose_answer_to("INSERT INTO holdfast.job")
+    wire.lose_answer_to("INSERT INTO holdfast.job_envelope")
     payloads = [{"n": n} for n in range(many)]
     enqueued = hf.enqueue_many("order.ship", payloads, org_id=ORG)
 
@@ -221,7 +221,7 @@ def test_a_claim_whose_commit_is_lost_is_rescued_when_its_lease_ends(
 
     # Without statements of extensions a claim is one statement, and its answer that of the commit.
     hf.store.state_statements = ()
-    wire.lose_answer_to("SET state = 'processing'")
+    wire.lose_answer_to("INSERT INTO holdfast.job_running")
     assert claim(hf, limit=2) == []
     assert wire.lost == 1
     assert isinstance(hf.clock, FakeClock)
@@ -497,7 +497,7 @@ def test_a_reader_cannot_write(shop: Holdfast, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(postgres, "time", SkippedTime())
 
     with pytest.raises(StoreDown, match="ReadOnlySqlTransaction"):
-        shop.store.read(lambda tx: tx.connection.execute("DELETE FROM holdfast.job"))  # type: ignore[attr-defined]
+        shop.store.read(lambda tx: tx.connection.execute("DELETE FROM holdfast.job_envelope"))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

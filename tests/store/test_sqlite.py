@@ -372,7 +372,7 @@ def test_a_reader_keeps_the_log_for_as_long_as_it_reads(
 
 def test_a_reader_cannot_write(store: SqliteStore) -> None:
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        store.read(lambda tx: tx.connection.execute("DELETE FROM holdfast_job"))  # type: ignore[attr-defined]
+        store.read(lambda tx: tx.connection.execute("DELETE FROM holdfast_job_envelope"))  # type: ignore[attr-defined]
 
 
 def test_threads_that_come_and_go_leave_no_connections_behind(store: SqliteStore) -> None:

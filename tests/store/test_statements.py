@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.config.extensions import installed
-from holdfast.engine.claim import ClaimRequest, claim_queue, find_backlogs, renew_leases
+from holdfast.engine.claim import ClaimRequest, claim_queue, find_backlogs
 from holdfast.engine.job import (
     SYSTEM,
     Advanced,
@@ -30,6 +30,7 @@ from holdfast.engine.job import (
     Snoozed,
     State,
 )
+from holdfast.engine.lease import renew_leases
 from holdfast.engine.limits import read_rules
 from holdfast.engine.maintenance import rescue_jobs
 from holdfast.engine.settle import settle
@@ -252,8 +253,10 @@ def test_claiming_takes_as_many_statements_for_500_jobs_as_for_one(
     renewed += [count.of(lambda: renew_leases(shop.store, claimed, lease_ms=1))]
 
     assert len(claimed) == 501
-    assert one == many == 1
-    assert renewed == [1, 1]
+    # SQLite has no INSERT in WITH: it finds the jobs and then inserts their claims.
+    assert one == many == (1 if shop.store.dialect.name == "postgres" else 2)
+    # Renewing, and reading which of the claims shall be canceled.
+    assert renewed == [2, 2]
 
 
 FAULT = Fault("GONE", "it is gone", retryable=False)
@@ -297,7 +300,8 @@ def test_settling_a_group_of_all_outcomes_takes_a_fixed_number_of_statements(
 
     assert len(settled) == 567
     assert all(item.lease_held for item in settled)
-    assert few == many == 6
+    # One for each table: outcomes, attempts, cancel requests, stages, dead letters, the audit.
+    assert few == many == 8
 
 
 def test_rescuing_takes_as_many_statements_for_500_jobs_as_for_one(
@@ -312,7 +316,7 @@ def test_rescuing_takes_as_many_statements_for_500_jobs_as_for_one(
     many = count.of(lambda: rescued.extend(rescue_jobs(shop.store, limit=500)))
 
     assert len(rescued) == 501
-    assert one == many == 3
+    assert one == many == 4
 
 
 def test_a_single_statement_reads_or_commits_by_itself(shop: Holdfast) -> None:

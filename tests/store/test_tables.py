@@ -120,7 +120,7 @@ def test_an_extension_declares_its_tables_in_a_file_of_its_own(
 ) -> None:
     for package, text in (
         ("shop_extension", '[tenant]\nbasket = "org_id"\n'),
-        ("greedy_extension", '[cell]\njob = "ours"\n'),
+        ("greedy_extension", '[cell]\njob_envelope = "ours"\n'),
     ):
         folder = tmp_path / package
         folder.mkdir()
@@ -129,5 +129,5 @@ def test_an_extension_declares_its_tables_in_a_file_of_its_own(
     monkeypatch.syspath_prepend(str(tmp_path))
 
     assert read_tables(["holdfast.store", "shop_extension"]).tenant["basket"] == "org_id"
-    with pytest.raises(ConfigError, match="declares the table job a second time"):
+    with pytest.raises(ConfigError, match="declares the table job_envelope a second time"):
         read_tables(["holdfast.store", "greedy_extension"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -13,8 +12,7 @@ import pytest
 from psycopg import errors as pg
 
 from holdfast import FakeClock, Holdfast
-from holdfast.engine.job import SYSTEM, Dead, Fault, State
-from holdfast.engine.retention import archive_jobs
+from holdfast.engine.job import SYSTEM, Dead, Fault, Retry, State
 from holdfast.engine.schedule.dispatcher import dispatch_once
 from holdfast.engine.schedule.rows import sync_schedules
 from holdfast.engine.settle import settle
@@ -23,10 +21,13 @@ from holdfast.sealed_audit.seal import seal_events
 from holdfast.store import open_store
 from tests.conftest import COMPONENTS
 from tests.postgres_server import PostgresServer
+from tests.store.hand import submit
 from tests.story import ORG, OTHER_ORG, claim, make_holdfast, seal_all
 
-TABLES = ["job", "job_stage", "dead_letter", "job_event", "audit_seal", "idempotency_key"]
-TABLES += ["job_history", "job_stage_history", "job_record"]
+FACTS = ["job_envelope", "job_attempt", "job_outcome", "job_cancel", "job_key_seen"]
+PLACES = ["job_ready", "job_waiting", "job_running", "job_submitted"]
+VIEWS = ["job", "job_event", "idempotency_key"]
+TABLES = [*FACTS, *PLACES, *VIEWS, "job_stage", "dead_letter", "audit_event", "audit_seal"]
 _roles = itertools.count(1)
 
 
@@ -91,16 +92,26 @@ def filled(shared_postgres_url: str) -> Iterator[Holdfast]:
         pipeline = hf.pipeline("order.pack")
         pipeline.stage("pick")(lambda job, payload: 1)
         pipeline.stage("wrap")(lambda job, payload: 2)
-        for org_id in (ORG, OTHER_ORG):
-            hf.enqueue("order.pack", {}, org_id=org_id)
-        hf.worker().run_once()
-        archive_jobs(hf.store, after=timedelta(0), limit=10)
+        fault = Fault("GONE", "it is gone", retryable=False)
         for org_id in (ORG, OTHER_ORG):
             hf.enqueue("order.pack", {}, org_id=org_id)
             hf.worker().run_once()
             hf.enqueue("order.ship", {}, org_id=org_id)
-            fault = Fault("GONE", "it is gone", retryable=False)
             settle(hf.store, [(job, Dead(fault)) for job in claim(hf)], actor=SYSTEM)
+        for org_id in (ORG, OTHER_ORG):
+            for _ in range(2):
+                hf.enqueue("order.ship", {}, org_id=org_id, idempotency_key="in a batch")
+            for job in claim(hf):
+                submit(hf.store, job.id)
+            running = hf.enqueue("order.ship", {}, org_id=org_id)
+            claim(hf, lease_ms=3_600_000)
+            hf.cancel(running.id, org_id=org_id)
+        for org_id in (ORG, OTHER_ORG):
+            hf.enqueue("order.ship", {}, org_id=org_id)
+            claimed = claim(hf)
+            settle(hf.store, [(job, Retry(fault, 60_000)) for job in claimed], actor=SYSTEM)
+        for org_id in (ORG, OTHER_ORG):
+            hf.enqueue("order.ship", {}, org_id=org_id)
         seal_all(hf.store)
         yield hf
 
@@ -225,29 +236,29 @@ def test_a_tenant_cannot_find_out_whether_another_uses_a_key(
 @pytest.mark.parametrize(
     "text",
     [
-        "INSERT INTO holdfast.job SELECT * FROM holdfast.job",
-        "UPDATE holdfast.job SET key_last_seen_at = now()",
-        "UPDATE holdfast.job SET state = 'canceled'",
-        "UPDATE holdfast.job SET payload = '{}'",
-        "DELETE FROM holdfast.job",
-        "DELETE FROM holdfast.job_event",
-        "INSERT INTO holdfast.job_event OVERRIDING SYSTEM VALUE SELECT * FROM holdfast.job_event",
+        *(
+            f"INSERT INTO holdfast.{name} SELECT * FROM holdfast.{name}"
+            for name in [*FACTS, *PLACES]
+        ),
+        *(f"UPDATE holdfast.{name} SET org_id = org_id" for name in [*FACTS, *PLACES]),
+        *(f"DELETE FROM holdfast.{name}" for name in [*FACTS, *PLACES]),
+        "DELETE FROM holdfast.audit_event",
+        "INSERT INTO holdfast.audit_event OVERRIDING SYSTEM VALUE TABLE holdfast.audit_event",
         "INSERT INTO holdfast.audit_seal SELECT * FROM holdfast.audit_seal",
         "UPDATE holdfast.audit_cursor SET sealed_to = 0",
         "SELECT * FROM holdfast.audit_cursor",
+        "SELECT * FROM holdfast.lease_extension",
+        "SELECT * FROM holdfast.handler_transaction",
         "UPDATE holdfast.dead_letter SET last_error = ''",
         "DELETE FROM holdfast.dead_letter",
         "UPDATE holdfast.job_stage SET attempts = 0",
         "DELETE FROM holdfast.job_stage",
-        "UPDATE holdfast.job_history SET state = 'canceled'",
-        "DELETE FROM holdfast.job_history",
-        "INSERT INTO holdfast.job_history SELECT * FROM holdfast.job_history",
-        "DELETE FROM holdfast.job_stage_history",
         "INSERT INTO holdfast.migration VALUES ('core', 99, 'x')",
-        "TRUNCATE holdfast.job CASCADE",
-        "TRUNCATE holdfast.job_event",
-        "ALTER TABLE holdfast.job DISABLE ROW LEVEL SECURITY",
-        "DROP TRIGGER job_edge ON holdfast.job",
+        "TRUNCATE holdfast.job_envelope CASCADE",
+        "TRUNCATE holdfast.audit_event",
+        "ALTER TABLE holdfast.job_envelope DISABLE ROW LEVEL SECURITY",
+        "ALTER VIEW holdfast.job SET (security_invoker = false)",
+        "DROP TRIGGER job_ended ON holdfast.job_outcome",
         "CREATE TABLE holdfast.mine (id int)",
         "SET ROLE holdfast_engine",
         "SET session_replication_role = replica",
@@ -266,14 +277,16 @@ def test_a_tenant_may_look_and_enqueue_and_nothing_else(
 @pytest.mark.parametrize(
     "text",
     [
-        "UPDATE holdfast.job_event SET actor_id = 'x'",
-        "DELETE FROM holdfast.job_event",
+        "UPDATE holdfast.audit_event SET actor_id = 'x'",
+        "DELETE FROM holdfast.audit_event",
         "DELETE FROM holdfast.audit_seal",
-        "UPDATE holdfast.job_history SET payload = '{}'",
-        "TRUNCATE holdfast.job_history CASCADE",
-        "TRUNCATE holdfast.job CASCADE",
-        "TRUNCATE holdfast.job_event",
-        "ALTER TABLE holdfast.job DISABLE TRIGGER ALL",
+        "UPDATE holdfast.job_envelope SET payload = '{}'",
+        "UPDATE holdfast.job_outcome SET state = 'canceled'",
+        "UPDATE holdfast.job_attempt SET attempt_count = 0",
+        "UPDATE holdfast.job_cancel SET requested_at = now()",
+        *(f"TRUNCATE holdfast.{name} CASCADE" for name in [*FACTS, *PLACES]),
+        "TRUNCATE holdfast.audit_event",
+        "ALTER TABLE holdfast.job_outcome DISABLE TRIGGER ALL",
     ],
 )
 def test_the_engine_role_cannot_touch_the_audit_or_the_rules(
@@ -388,7 +401,7 @@ def test_a_refusal_of_the_tenant_wall_is_a_broken_rule(
     store = open_store(_as(postgres_url, tenant_login))
 
     with pytest.raises(RuleBroken) as caught:
-        store.write(lambda tx: tx.connection.execute("DELETE FROM holdfast.job"))  # type: ignore[attr-defined]
+        store.write(lambda tx: tx.connection.execute("DELETE FROM holdfast.job_envelope"))  # type: ignore[attr-defined]
     assert caught.value.rule == "row_level_security"
     store.close()
 

@@ -7,13 +7,13 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Actor, ConfigError, Context, FakeClock, Holdfast, State
+from holdfast import Actor, ConfigError, Context, FakeClock, Holdfast, Snooze, State
 from holdfast.config import AlertSettings, Rate, RunSettings, Settings
 from holdfast.config.section import SEVERITIES
 from holdfast.engine.bounded_run import perform_run
@@ -339,6 +339,11 @@ def test_a_job_that_dies_with_its_worker_is_alerted_too(hf: Holdfast, clock: Fak
     ]
 
 
+def _snooze_if_late(job: Context, payload: dict[str, Any]) -> None:
+    if payload["late"]:
+        raise Snooze(timedelta(minutes=1))
+
+
 @pytest.mark.req("D-04")
 @pytest.mark.parametrize("order", ["fair", "created_at_asc"])
 def test_a_row_that_violates_a_rule_is_alerted_when_it_is_dead_lettered(
@@ -347,13 +352,15 @@ def test_a_row_that_violates_a_rule_is_alerted_when_it_is_dead_lettered(
     run = RunSettings(queues=("q:default",), order=order)
     hf, told = make_holdfast(url, clock, runs={"sweep": run}), Told()
     hf.events.subscribe(Alerts(clock, AlertSettings(), [told]))
-    hf.job("work")(lambda job, payload: None)
-    broken, fine = hf.enqueue_many("work", [{}, {}], org_id=ORG)
-    plant(hf, "UPDATE holdfast.job SET result = '1' WHERE id = :id", id=broken.id)
+    hf.job("work")(_snooze_if_late)
+    broken, fine = hf.enqueue_many("work", [{"late": True}, {"late": False}], org_id=ORG)
+    # No attempt of it can be recorded.
+    plant(hf, "UPDATE holdfast.job_envelope SET max_attempts = -1 WHERE id = :id", id=broken.id)
 
     perform_run(hf, "sweep", trigger=Trigger(TriggerKind.CRON, Actor.read("system:cron")))
 
     assert [(item.kind, item.subject["job_id"]) for item in told] == [(Kind.DEAD_LETTER, broken.id)]
+    assert told[0].subject["error_class"] == "ROW_INVALID"
     assert hf.get(fine.id, org_id=ORG).state is State.COMPLETED
     hf.close()
 
@@ -365,7 +372,7 @@ def test_an_edited_audit_is_alerted_once_for_a_tenant(hf: Holdfast, clock: FakeC
     hf.enqueue_many("work", [{}] * 3, org_id=ORG)
     hf.enqueue("work", {}, org_id=OTHER_ORG)
     seal_all(hf.store)
-    plant(hf, "UPDATE holdfast.job_event SET actor_id = 'somebody' WHERE org_id = :org", org=ORG)
+    plant(hf, "UPDATE holdfast.audit_event SET actor_id = 'somebody' WHERE org_id = :org", org=ORG)
 
     found = list(hf.operate(actor="user:ann", role="admin").audit.verify())
 

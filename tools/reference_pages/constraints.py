@@ -21,16 +21,15 @@ def build() -> Page:
     page = Page()
     meanings: dict[str, str] = tomllib.loads((HERE / "constraints.toml").read_text())
     page.add(introduction("constraints"))
-    found = _on_sqlite()
-    only_postgres = {
-        (table, name): kind
-        for (table, name), kind in _on_postgres().items()
-        if (table, name) not in found
-    }
+    on_sqlite, on_postgres = _on_sqlite(), _on_postgres()
+    # A trigger that raises the name of another rule has its own name on PostgreSQL.
+    triggers = {(table, name) for kind, name, table, _ in schema() if kind == "trigger"}
+    only_sqlite = {key for key in on_sqlite.keys() & triggers if key not in on_postgres}
     tables: dict[str, list[list[str]]] = defaultdict(list)
-    for (table, name), kind in sorted((found | only_postgres).items()):
-        where = "PostgreSQL" if (table, name) in only_postgres else "both"
-        meaning = page.need(name, meanings.pop(name, None))
+    for (table, name), kind in sorted((on_postgres | on_sqlite).items()):
+        where = "SQLite" if (table, name) in only_sqlite else "both"
+        where = where if (table, name) in on_sqlite else "PostgreSQL"
+        meaning = page.need(name, meanings.get(name))
         tables[table].append([code(name), kind, where, meaning])
     for title, owned in table_owners().items():
         page.add(f"## Tables of {title}")
@@ -38,7 +37,9 @@ def build() -> Page:
             page.add(f"### `{table}`")
             page.table(("Name", "Kind", "Database", "Rejects"), tables.pop(table))
     page.problems += [f"table {table} belongs to no component" for table in tables]
-    page.problems += [f"constraints.toml: {name} does not exist" for name in meanings]
+    named = {name for _, name in on_postgres | on_sqlite}
+    unknown = meanings.keys() - named
+    page.problems += [f"constraints.toml: {name} does not exist" for name in unknown]
     return page
 
 
@@ -67,8 +68,8 @@ def _on_sqlite() -> dict[tuple[str, str], str]:
             for inner, rule in re.findall(r"CONSTRAINT (\w+) (CHECK|UNIQUE)", sql):
                 found[table, inner] = rule.lower()
         elif kind == "trigger" and "RAISE(" in sql:
-            raised = re.findall(r"RAISE\(ABORT, '(\w+):", sql)
-            found |= {(table, one): "trigger" for one in {name, *raised} - _names(found, table)}
+            raised = set(re.findall(r"RAISE\(ABORT, '(\w+):", sql))
+            found |= {(table, one): "trigger" for one in raised - _names(found, table)}
         elif kind == "index" and "CREATE UNIQUE INDEX" in sql:
             found[table, name] = "unique"
     return found
@@ -96,5 +97,6 @@ def _on_postgres() -> dict[tuple[str, str], str]:
     return found
 
 
-# Triggers that only PostgreSQL has: SQLite has neither TRUNCATE nor deferred constraint triggers.
-NEVER = ("_never_truncated", "_completed_has_output")
+# Triggers that only PostgreSQL has: SQLite has neither TRUNCATE nor deferred constraint triggers,
+# and its triggers on job_submitted have other names.
+NEVER = ("_never_truncated", "_completed_has_output", "job_submitted_follows")

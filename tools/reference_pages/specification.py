@@ -1,6 +1,6 @@
 """docs/reference/specification-map.md: where each section of the specifications is implemented.
 
-The map is in specification.toml. Every table, command and document that it names must exist.
+The map is in specification.toml. Every table, view, command and document that it names must exist.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import click
 from holdfast.cli import cli
 from reference_pages.constraints import table_owners
 from reference_pages.page import HERE, Page, code, introduction
-from reference_pages.source import ROOT
+from reference_pages.source import ROOT, schema
 
 DOCS = ROOT / "docs"
 
@@ -26,13 +26,15 @@ def build() -> Page:
     declared: dict[str, Any] = tomllib.loads((HERE / "specification.toml").read_text())
     documents: dict[str, list[str]] = declared.pop("documents")
     tables = {name for owned in table_owners().values() for name in owned}
+    tables |= {table for kind, _, table, _ in schema() if kind == "view"}
     for title, sections in declared.items():
         page.add(f"## {title}")
         rows = []
         for row in sections:
             where = f"specification.toml: {title} {row['section']}"
             named = row.get("tables", "").split()
-            page.problems += [f"{where}: no table {name}" for name in named if name not in tables]
+            missing = [name for name in named if name not in tables]
+            page.problems += [f"{where}: no table or view {name}" for name in missing]
             commands = [one.strip() for one in row.get("commands", "").split(",") if one.strip()]
             page.problems += [f"{where}: no command {one}" for one in commands if not _exists(one)]
             found = [_document(page, where, key, documents) for key in row["documents"].split()]
@@ -44,7 +46,7 @@ def build() -> Page:
                     ", ".join(dict.fromkeys(found)),
                 ]
             )
-        page.table(("Section", "Tables", "Commands", "Documents"), rows)
+        page.table(("Section", "Tables and views", "Commands", "Documents"), rows)
     return page
 
 

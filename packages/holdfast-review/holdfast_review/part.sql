@@ -1,12 +1,11 @@
 -- Statements of reviewing with batch processing: one job for each part.
 
--- list_parts :many — the parts of a review's change and their answers
-SELECT part.number, part.change_key, part.asked_by, part.answer, part.job_id,
-       coalesce(job.state, ended.state) AS state,
-       coalesce(job.error_class, ended.error_class) AS error_class
+-- list_parts :many — the parts of a review's change and their answers; how their jobs have ended
+SELECT part.number, part.change_key, part.asked_by, part.answer, part.job_id, ended.state,
+       ended.error_class
 FROM holdfast.review_part AS part
-LEFT JOIN holdfast.job AS job ON job.org_id = part.org_id AND job.id = part.job_id
-LEFT JOIN holdfast.job_history AS ended ON ended.org_id = part.org_id AND ended.id = part.job_id
+LEFT JOIN holdfast.job_outcome AS ended
+  ON ended.org_id = part.org_id AND ended.job_id = part.job_id
 WHERE part.org_id = :org_id AND part.review_id = :review_id
 ORDER BY part.number;
 

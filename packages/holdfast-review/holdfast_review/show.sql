@@ -1,7 +1,7 @@
 -- Statements that read reviews.
 
 -- find_review :maybe — a review, with the state of its last job
--- SQLite reads all of job_record for a LEFT JOIN of that view, so its two tables are joined instead.
+-- SQLite reads every job for a LEFT JOIN of the view job, so its tables are joined instead.
 SELECT review.org_id, review.review_id, review.changelist_id, review.review_version,
        review.idempotency_key, review.source, review.job_id, review.summary, review.finding_count,
        review.coverage, review.origin, review.criticised_at, review.intended_at, review.succeeded_at, review.created_at,
@@ -13,14 +13,17 @@ SELECT review.org_id, review.review_id, review.changelist_id, review.review_vers
                                AND higher.review_version > review.review_version
                                AND higher.intended_at IS NOT NULL)
             THEN 1 ELSE 0 END AS is_overtaken,
-       coalesce(job.id, ended.id, review.job_id) AS last_job_id,
-       coalesce(job.state, ended.state, review.status) AS state,
-       coalesce(job.attempt_count, ended.attempt_count, 0) AS attempt_count,
-       coalesce(job.stage, ended.stage) AS stage,
-       coalesce(job.error_class, ended.error_class) AS error_class,
+       coalesce(job.id, review.job_id) AS last_job_id,
+       CASE WHEN ended.state IS NOT NULL THEN ended.state
+            WHEN running.job_id IS NOT NULL THEN 'processing'
+            WHEN job.id IS NOT NULL THEN 'queued'
+            ELSE review.status END AS state,
+       coalesce(ended.attempt_count, attempt.attempt_count, 0) AS attempt_count,
+       coalesce(ended.stage, attempt.stage, job.stage) AS stage,
+       coalesce(ended.error_class, attempt.error_class) AS error_class,
        letter.job_id AS letter_id,
        -- Whether it failed for a delivery that is being sent again: its job is replayed then.
-       CASE WHEN coalesce(job.error_class, ended.error_class) = 'RECIPIENT_UNREACHABLE' AND EXISTS (
+       CASE WHEN coalesce(ended.error_class, attempt.error_class) = 'RECIPIENT_UNREACHABLE' AND EXISTS (
                      SELECT 1 FROM holdfast.delivery AS delivery
                      WHERE delivery.org_id = review.org_id AND delivery.job_id = review.job_id
                        AND delivery.is_required = 1 AND delivery.state IN ('pending', 'sent'))
@@ -36,10 +39,15 @@ LEFT JOIN holdfast.dead_letter AS letter
 LEFT JOIN holdfast.dead_letter_replay AS replay
   ON replay.org_id = letter.org_id AND replay.job_id = letter.job_id
  AND replay.number = letter.replay_count
-LEFT JOIN holdfast.job AS job
+LEFT JOIN holdfast.job_envelope AS job
   ON job.org_id = review.org_id AND job.id = coalesce(replay.replay_job_id, review.job_id)
-LEFT JOIN holdfast.job_history AS ended
-  ON ended.org_id = review.org_id AND ended.id = coalesce(replay.replay_job_id, review.job_id)
+LEFT JOIN holdfast.job_outcome AS ended ON ended.org_id = job.org_id AND ended.job_id = job.id
+LEFT JOIN holdfast.job_running AS running
+  ON running.org_id = job.org_id AND running.job_id = job.id
+LEFT JOIN holdfast.job_attempt AS attempt
+  ON attempt.org_id = job.org_id AND attempt.job_id = job.id AND attempt.number = (
+    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
+    WHERE newest.org_id = job.org_id AND newest.job_id = job.id)
 WHERE review.org_id = :org_id AND review.review_id = :review_id;
 
 -- list_findings :many — the findings, the most severe first

@@ -64,9 +64,12 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id)
 SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,
        'it refers to a job of another tenant' AS detail
 FROM holdfast.review AS review
-CROSS JOIN holdfast.job_event AS made
-WHERE made.job_id = review.job_id AND made.name = 'job.enqueued' AND made.org_id <> review.org_id
-  AND (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id);
+JOIN (
+    SELECT org_id, id AS job_id FROM holdfast.job_envelope
+    UNION ALL
+    SELECT org_id, job_id FROM holdfast.job_remainder
+) AS made ON made.job_id = review.job_id AND made.org_id <> review.org_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR review.org_id = :org_id);
 
 -- find_behind :many — I19, crosses tenants: a review differs from the state of its last job
 SELECT review.org_id, 'review:' || CAST(review.review_id AS text) AS subject,

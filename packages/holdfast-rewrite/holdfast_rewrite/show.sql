@@ -40,7 +40,7 @@ LIMIT :limit;
 
 -- find_record :maybe — crosses tenants: the job record of the contract, then other records; no text
 -- The job record is that of the view rewrite_job. SQLite would read every job for a LEFT JOIN of that
--- view or of job_record, so the tables are joined instead.
+-- view or of the view job, so the tables are joined instead.
 SELECT request.job_id, request.rewrite_request_id, 'complaint_rewrite' AS task, request.surface,
        request.rewrite_strength,
        CASE WHEN request.job_id IS NOT NULL
@@ -48,49 +48,68 @@ SELECT request.job_id, request.rewrite_request_id, 'complaint_rewrite' AS task, 
             END AS language_pair,
        request.recipient_user_id,
        request.recipient_snapshot_id, request.recipient_preference_snapshot_id, request.status,
-       coalesce(job.created_at, ended.created_at, request.enqueued_at, request.created_at)
-           AS created_at,
-       coalesce(job.updated_at, ended.updated_at, request.updated_at) AS updated_at,
-       coalesce(job.not_before_at, ended.not_before_at) AS not_before_at,
-       coalesce(job.claimed_at, ended.claimed_at) AS claimed_at,
-       coalesce(job.claimed_by, ended.claimed_by) AS claimed_by,
-       coalesce(job.attempt_count, ended.attempt_count, 0) AS attempt_count,
-       coalesce(job.max_attempts, ended.max_attempts) AS max_attempts,
-       coalesce(job.last_error, ended.last_error) AS last_error,
-       coalesce(job.last_error_at, ended.last_error_at) AS last_error_at, request.routing_decision,
+       coalesce(job.created_at, request.enqueued_at, request.created_at) AS created_at,
+       coalesce(ended.finished_at, running.claimed_at, submitted.submitted_at, attempt.ended_at,
+                job.created_at, request.updated_at) AS updated_at,
+       waiting.not_before_at, running.claimed_at, running.claimed_by,
+       coalesce(ended.attempt_count, attempt.attempt_count, 0) AS attempt_count,
+       coalesce(attempt.max_attempts, job.max_attempts) AS max_attempts,
+       coalesce(ended.last_error, attempt.last_error) AS last_error,
+       CASE WHEN ended.last_error IS NOT NULL THEN ended.finished_at
+            ELSE attempt.last_error_at END AS last_error_at, request.routing_decision,
        request.org_id AS home_id, request.sender_user_id, request.step, request.failure_code,
-       coalesce(job.attempt_count, ended.attempt_count)
+       coalesce(ended.attempt_count, attempt.attempt_count, CASE WHEN job.id IS NOT NULL THEN 0 END)
            + CASE WHEN request.status = 'failed' THEN 0 ELSE 1 END AS attempt,
-       coalesce(job.attempt_count, ended.attempt_count)
+       coalesce(ended.attempt_count, attempt.attempt_count, CASE WHEN job.id IS NOT NULL THEN 0 END)
            + CASE WHEN request.status = 'completed' THEN 1 ELSE 0 END AS attempts,
-       coalesce(job.queue, ended.queue) AS queue, request.source_locale, request.target_locale,
+       CASE WHEN ended.state = 'failed' THEN 'q:deadletter'
+            ELSE coalesce(running.queue, waiting.queue, submitted.queue, job.origin_queue)
+            END AS queue, request.source_locale, request.target_locale,
        request.source_locale_raw, request.target_locale_raw, request.lane, request.topics,
        request.intent, request.classifier_result, request.policy, request.request_hash,
        request.classifier_version, request.context_pack_version, request.policy_version,
        request.iso_week_year, request.iso_week, request.request_id, request.correlation_id,
        request.created_at AS received_at, request.queued_at, request.classified_at,
        request.context_built_at, request.routed_at, request.enqueued_at,
-       (SELECT min(event.at) FROM holdfast.job_event AS event
-        WHERE event.job_id = request.job_id AND event.org_id = request.org_id
-          AND event.name = 'job.started') AS started_at,
-       (SELECT min(event.at) FROM holdfast.job_event AS event
-        WHERE event.job_id = request.job_id AND event.org_id = request.org_id
-          AND event.name = 'job.submitted') AS submitted_at,
+       coalesce(
+           (SELECT min(earlier.claimed_at) FROM holdfast.job_attempt AS earlier
+            WHERE earlier.org_id = request.org_id AND earlier.job_id = request.job_id),
+           ended.claimed_at, running.claimed_at, submitted.claimed_at,
+           (SELECT min(CAST({field(past.value, at)} AS {instant}))
+            FROM holdfast.job_remainder AS gone
+            CROSS JOIN {only sqlite}json_each(gone.events) AS past{end}{only postgres}LATERAL jsonb_array_elements(gone.events) AS past (value){end}
+            WHERE gone.org_id = request.org_id AND gone.job_id = request.job_id
+              AND {field(past.value, name)} = 'job.started')) AS started_at,
+       (SELECT min(event.at) FROM holdfast.audit_event AS event
+        WHERE event.jobs IS NULL AND event.job_id = request.job_id
+          AND event.org_id = request.org_id AND event.name = 'job.submitted') AS submitted_at,
        request.rewrite_completed_at, request.sender_reveal_at,
        request.revealed_at, request.failed_at, request.canceled_at, request.concluded_at,
        request.erased_at, request.preferences_erased_at,
-       coalesce(job.provider_batch_id, ended.provider_batch_id) AS provider_batch_id,
+       coalesce(attempt.provider_batch_id, submitted.provider_batch_id, ended.provider_batch_id)
+           AS provider_batch_id,
        item.group_key AS batch_group_key, item.batch_id, item.batch_item_index,
        output.provider, output.model,
        output.prompt_version, output.output_language, output.lexicon_version, output.eval_result,
        draft.state AS draft_state, draft.gate, draft.findings, draft.no_verdict_code,
        draft.hold_reason, draft.held_at, draft.judge_job_id, draft.judge_model,
        draft.judge_version, draft.decision, draft.decided_by, draft.decided_at,
-       coalesce({field(job.result, reused_from)}, {field(ended.result, reused_from)}) AS reused_from
+       {field(ended.result, reused_from)} AS reused_from
 FROM holdfast.rewrite_request AS request
-LEFT JOIN holdfast.job AS job ON job.org_id = request.org_id AND job.id = request.job_id
-LEFT JOIN holdfast.job_history AS ended
-  ON ended.org_id = request.org_id AND ended.id = request.job_id
+LEFT JOIN holdfast.job_envelope AS job
+  ON job.org_id = request.org_id AND job.id = request.job_id
+LEFT JOIN holdfast.job_outcome AS ended
+  ON ended.org_id = job.org_id AND ended.job_id = job.id
+LEFT JOIN holdfast.job_running AS running
+  ON running.org_id = job.org_id AND running.job_id = job.id
+LEFT JOIN holdfast.job_waiting AS waiting
+  ON waiting.org_id = job.org_id AND waiting.job_id = job.id
+LEFT JOIN holdfast.job_submitted AS submitted
+  ON submitted.org_id = job.org_id AND submitted.job_id = job.id
+LEFT JOIN holdfast.job_attempt AS attempt
+  ON attempt.org_id = job.org_id AND attempt.job_id = job.id AND attempt.number = (
+    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
+    WHERE newest.org_id = job.org_id AND newest.job_id = job.id)
 LEFT JOIN holdfast.batch_item AS item
   ON item.org_id = request.org_id AND item.job_id = request.job_id
  AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS later

@@ -29,19 +29,23 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR output.org_id = :org_id)
 
 -- find_parted :many — I39, crosses tenants: a request has the state of its job
 SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS subject,
-       'it is ' || request.status || ', its job ' || coalesce(job.state, 'missing') AS detail
-FROM holdfast.rewrite_request AS request
-LEFT JOIN holdfast.job_record AS job ON job.org_id = request.org_id AND job.id = request.job_id
+       'it is ' || request.status || ', its job ' || coalesce(request.job_state, 'missing') AS detail
+FROM (
+    SELECT asked.org_id, asked.rewrite_request_id, asked.job_id, asked.step, asked.status,
+           (SELECT made.state FROM holdfast.job AS made
+            WHERE made.org_id = asked.org_id AND made.id = asked.job_id) AS job_state
+    FROM holdfast.rewrite_request AS asked
+) AS request
 WHERE request.job_id IS NOT NULL
   AND (CAST(:org_id AS {uuid}) IS NULL OR request.org_id = :org_id)
-  AND CASE WHEN request.step IN ('judging', 'held') THEN job.state <> 'completed'
+  AND CASE WHEN request.step IN ('judging', 'held') THEN request.job_state <> 'completed'
            -- A person or the judge decided after the job was completed.
            WHEN request.status IN ('completed', 'failed')
                 AND EXISTS (SELECT 1 FROM holdfast.rewrite_draft AS draft
                             WHERE draft.org_id = request.org_id
                               AND draft.rewrite_request_id = request.rewrite_request_id)
-           THEN job.state <> 'completed'
-           WHEN job.id IS NOT NULL THEN job.state <> request.status
+           THEN request.job_state <> 'completed'
+           WHEN request.job_state IS NOT NULL THEN request.job_state <> request.status
            -- A job that has ended may be pruned before its request.
            ELSE request.status NOT IN ('completed', 'failed', 'canceled') END;
 
@@ -49,7 +53,7 @@ WHERE request.job_id IS NOT NULL
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        CASE WHEN request.job_id IS NULL THEN 'no request has it'
             ELSE 'its columns differ from its request' END AS detail
-FROM holdfast.job_record AS job
+FROM holdfast.job_envelope AS job
 LEFT JOIN holdfast.rewrite_request AS request
   ON request.org_id = job.org_id AND request.job_id = job.id
 WHERE job.job_type = 'complaint_rewrite'
@@ -164,12 +168,12 @@ JOIN (
     SELECT org_id, id AS job_id, 'its job' AS place,
            CAST(payload AS text) || coalesce(CAST(result AS text), '')
                || coalesce(last_error, '') || coalesce(CAST(routing_decision AS text), '') AS words
-    FROM holdfast.job_record
+    FROM holdfast.job
     WHERE job_type IN ('complaint_rewrite', 'rewrite_judge')
     UNION ALL
     SELECT org_id, job_id, 'the audit', CAST(detail AS text)
-    FROM holdfast.job_event
-    WHERE job_type IN ('complaint_rewrite', 'rewrite_judge') AND detail IS NOT NULL
+    FROM holdfast.audit_event
+    WHERE jobs IS NULL AND job_type IN ('complaint_rewrite', 'rewrite_judge') AND detail IS NOT NULL
     UNION ALL
     SELECT org_id, job_id, 'its dead letter',
            last_error || last_stack || CAST(sanitized_context AS text)
@@ -183,7 +187,7 @@ SELECT request.org_id, 'rewrite:' || CAST(request.rewrite_request_id AS text) AS
        message.original_text, coalesce(output.rewritten_text, draft.rewritten_text) AS rewritten_text,
        'its audit' AS place,
        CAST(event.detail AS text) AS words
-FROM holdfast.job_event AS event
+FROM holdfast.audit_event AS event
 JOIN holdfast.rewrite_request AS request
   ON request.org_id = event.org_id
  AND 'rewrite:' || CAST(request.rewrite_request_id AS text) = {field(event.detail, subject)}
@@ -202,8 +206,8 @@ SELECT output.org_id, 'rewrite:' || CAST(output.rewrite_request_id AS text) AS s
             ELSE 'its output is not what event ' || CAST(event.id AS text) || ' recorded'
             END AS detail
 FROM holdfast.rewrite_output AS output
-LEFT JOIN holdfast.job_event AS event
-  ON event.job_id = output.rewrite_request_id AND event.org_id = output.org_id
+LEFT JOIN holdfast.audit_event AS event
+  ON event.jobs IS NULL AND event.job_id = output.rewrite_request_id AND event.org_id = output.org_id
  AND event.name = 'rewrite.output_stored'
 WHERE output.erased_at IS NULL AND (CAST(:org_id AS {uuid}) IS NULL OR output.org_id = :org_id)
   AND coalesce(event.digest, '') <> {digest output output};

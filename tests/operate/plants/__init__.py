@@ -6,8 +6,10 @@ from tests.operate.plants.beside import other_plants
 from tests.operate.plants.jobs import (
     cancel_plants,
     deletion_plants,
-    history_plants,
     job_plants,
+    older_plants,
+    place_plants,
+    remainder_plants,
     unreachable_plants,
 )
 from tests.operate.plants.parts import audit_plants, letter_plants, stage_plants
@@ -17,7 +19,9 @@ from tests.operate.plants.sqlite import sqlite_plants
 
 PLANTS: tuple[Plant, ...] = (
     *job_plants(),
-    *history_plants(),
+    *place_plants(),
+    *older_plants(),
+    *remainder_plants(),
     *deletion_plants(),
     *cancel_plants(),
     *stage_plants(),

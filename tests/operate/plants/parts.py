@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.operate.plants.plant import EARLIER, OTHER, Plant, event
+from tests.operate.plants.plant import EARLIER, NOWHERE, OTHER, Plant, delete, event
 
 
 def stage_plants() -> Iterator[Plant]:
-    def stage(name: str, what: str, job: str, table: str = "job_stage") -> Plant:
-        where = f"FROM holdfast.{table} WHERE job_id = '{{{job}}}' AND stage = 'think'"
-        text = (
-            f"DELETE {where}"
-            if what == "DELETE"
-            else f"UPDATE holdfast.{table} SET {what} WHERE job_id = '{{{job}}}'"
-            " AND stage = 'think'"
-        )
+    def stage(name: str, what: str, job: str) -> Plant:
+        where = f"WHERE job_id = '{{{job}}}' AND stage = 'think'"
+        verb = "DELETE FROM holdfast.job_stage"
+        text = f"{verb if what == 'DELETE' else f'UPDATE holdfast.job_stage SET {what}'} {where}"
         return Plant(name, (text,), f"{{{job}}}")
 
     for name, what in (
@@ -28,8 +24,8 @@ def stage_plants() -> Iterator[Plant]:
     ):
         yield stage(f"stage: {name}", what, "pipeline")
     yield stage("stage of a dead job: output", "output = '1'", "busy.dead.id")
-    yield stage("stage in history: output", "output = '1'", "busy.staged.id", "job_stage_history")
-    yield stage("stage in history: deleted", "DELETE", "busy.staged.id", "job_stage_history")
+    yield stage("stage of an older job: output", "output = '1'", "busy.staged.id")
+    yield stage("stage of an older job: deleted", "DELETE", "busy.staged.id")
     yield stage("stage of a replay: output", "output = '1'", "replay")
     yield stage("stage of a replay: deleted", "DELETE", "replay")
     yield Plant(
@@ -113,60 +109,56 @@ def letter_plants() -> Iterator[Plant]:
 
 
 def audit_plants() -> Iterator[Plant]:
-    of_done = "job_id = '{busy.done.id}' AND name = 'job.succeeded'"
-    yield Plant(
-        "sealed event: edited",
-        (f"UPDATE holdfast.job_event SET actor_id = 'eve' WHERE {of_done}",),
-        "seal:",
-    )
-    yield Plant(
-        "sealed event: deleted", (f"DELETE FROM holdfast.job_event WHERE {of_done}",), "seal:"
-    )
-    yield Plant(
-        "sealed event: another digest",
-        (
+    # One row of the audit may name several jobs that were enqueued, started or completed together.
+    of_done = "id = (SELECT event_id FROM holdfast.job_outcome WHERE job_id = '{busy.done.id}')"
+    of_fresh = "id = (SELECT event_id FROM holdfast.job_envelope WHERE id = '{fresh}')"
+    for name, what in (
+        ("edited", "UPDATE holdfast.audit_event SET actor_id = 'eve'"),
+        ("deleted", "DELETE FROM holdfast.audit_event"),
+        ("another digest", "UPDATE holdfast.audit_event SET digest = 'x'"),
+        ("another number of jobs", "UPDATE holdfast.audit_event SET events = 2"),
+    ):
+        yield Plant(f"sealed event: {name}", (f"{what} WHERE {of_done}",), "seal:")
+    for name, changes in (
+        ("edited actor", "actor_id = 'eve'"),
+        ("edited time", f"at = {EARLIER}"),
+        ("another name", "name = 'job.started'"),
+        ("another tenant", f"org_id = '{OTHER}'"),
+        ("another digest", "digest = 'x' || substr(digest, 2)"),
+        ("no digest", "digest = NULL"),
+    ):
+        yield Plant(
+            f"event before sealing: {name}",
+            (f"UPDATE holdfast.audit_event SET {changes} WHERE {of_fresh}",),
+            "{fresh}",
+        )
+    for database, jobs in (
+        ("sqlite", f"""'["{NOWHERE}"]'"""),
+        ("postgres", f"ARRAY['{NOWHERE}'::uuid]"),
+    ):
+        yield Plant(
+            f"event before sealing: another job on {database}",
+            (f"UPDATE holdfast.audit_event SET jobs = {jobs} WHERE {of_fresh}",),
+            "{fresh}",
+            on=(database,),
+        )
+        yield Plant(
+            f"event before sealing: enqueue of a job that never was on {database}",
             (
-                "UPDATE holdfast.job_event SET detail = '{}' WHERE"
-                " job_id = '{busy.done.id}' AND name = 'job.enqueued'"
+                (
+                    "INSERT INTO holdfast.audit_event (org_id, name, attempt, actor_type,"
+                    f" actor_id, at, jobs, digest) SELECT org_id, name, attempt, actor_type,"
+                    f" actor_id, at, {jobs}, digest FROM holdfast.audit_event WHERE {of_fresh}"
+                ),
             ),
-        ),
-        "seal:",
-    )
+            NOWHERE,
+            on=(database,),
+        )
     yield Plant(
-        "event before sealing: edited actor",
+        "event before sealing: no digest of a retry",
         (
             (
-                "UPDATE holdfast.job_event SET actor_id = 'eve' WHERE job_id = '{fresh}'"
-                " AND name = 'job.enqueued'"
-            ),
-        ),
-        "{fresh}",
-    )
-    yield Plant(
-        "event before sealing: edited detail",
-        (
-            (
-                """UPDATE holdfast.job_event SET detail = '{"queue": "q:exports"}' WHERE"""
-                " job_id = '{fresh}' AND name = 'job.enqueued'"
-            ),
-        ),
-        "{fresh}",
-    )
-    yield Plant(
-        "event before sealing: another digest",
-        (
-            (
-                "UPDATE holdfast.job_event SET digest = 'x' || substr(digest, 2)"
-                " WHERE job_id = '{fresh}' AND name = 'job.enqueued'"
-            ),
-        ),
-        "{fresh}",
-    )
-    yield Plant(
-        "event before sealing: no digest",
-        (
-            (
-                "UPDATE holdfast.job_event SET digest = NULL"
+                "UPDATE holdfast.audit_event SET digest = NULL"
                 " WHERE job_id = '{fresh_failure}' AND name = 'job.retried'"
             ),
         ),
@@ -175,24 +167,24 @@ def audit_plants() -> Iterator[Plant]:
     yield Plant(
         "sealed event: digest changed with its job",
         (
-            "UPDATE holdfast.job SET priority = 0 WHERE id = '{busy.done.id}'",
+            "UPDATE holdfast.job_envelope SET priority = 0 WHERE id = '{busy.done.id}'",
             (
-                "UPDATE holdfast.job_event SET digest = NULL"
-                " WHERE job_id = '{busy.done.id}' AND name = 'job.enqueued'"
+                "UPDATE holdfast.audit_event SET digest = NULL WHERE id = (SELECT event_id"
+                " FROM holdfast.job_envelope WHERE id = '{busy.done.id}')"
             ),
         ),
         "seal:",
     )
     yield Plant(
         "audit: last event deleted",
-        ("DELETE FROM holdfast.job_event WHERE id = (SELECT max(id) FROM holdfast.job_event)",),
+        ("DELETE FROM holdfast.audit_event WHERE id = (SELECT max(id) FROM holdfast.audit_event)",),
         "{fresh}",
     )
     yield Plant(
         "audit: newest seal deleted with its events",
         (
             (
-                "DELETE FROM holdfast.job_event WHERE id >= (SELECT max(first_event_id)"
+                "DELETE FROM holdfast.audit_event WHERE id >= (SELECT max(first_event_id)"
                 " FROM holdfast.audit_seal) AND id <= (SELECT max(last_event_id)"
                 " FROM holdfast.audit_seal)"
             ),
@@ -207,7 +199,7 @@ def audit_plants() -> Iterator[Plant]:
         "event before sealing: edited error",
         (
             (
-                "UPDATE holdfast.job_event"
+                "UPDATE holdfast.audit_event"
                 """ SET detail = '{"error_class": "GONE", "last_error": "x"}'"""
                 " WHERE job_id = '{fresh_failure}' AND name = 'job.failed'"
             ),
@@ -216,22 +208,22 @@ def audit_plants() -> Iterator[Plant]:
     )
     yield Plant(
         "event before sealing: deleted",
-        ("DELETE FROM holdfast.job_event WHERE job_id = '{fresh}'",),
+        (f"DELETE FROM holdfast.audit_event WHERE {of_fresh}",),
         "{fresh}",
     )
     yield Plant(
         "event before sealing: deleted with its job",
         (
-            "DELETE FROM holdfast.job_event WHERE job_id = '{fresh}'",
-            "DELETE FROM holdfast.job WHERE id = '{fresh}'",
+            f"DELETE FROM holdfast.audit_event WHERE {of_fresh}",
+            *delete("fresh"),
         ),
         "audit",
     )
     yield Plant(
         "event before sealing: deleted with its job, and the server's counts reset",
         (
-            "DELETE FROM holdfast.job_event WHERE job_id = '{fresh}'",
-            "DELETE FROM holdfast.job WHERE id = '{fresh}'",
+            f"DELETE FROM holdfast.audit_event WHERE {of_fresh}",
+            *delete("fresh"),
             "SELECT pg_stat_reset()",
         ),
         "audit",

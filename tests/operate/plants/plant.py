@@ -34,27 +34,79 @@ class Plant:
         return self.name.replace(" ", "-")
 
 
-COLUMNS = """id, org_id, project_id, job_type, category, actor_type, actor_id, request_id,
-    correlation_id, idempotency_key, payload, payload_hash, priority, unit_key, scheduled_for,
-    traceparent, routing_decision, replay_of, origin_queue, created_at, state, queue, stage,
-    pipeline_version, attempt_count, max_attempts, not_before_at, lease_token, lease_expires_at,
-    claimed_at, claimed_by, cancel_requested_at, provider_batch_id, first_failed_at, last_error,
-    last_error_at, error_class, result, updated_at, finished_at, key_last_seen_at, key_expires_at,
-    turn, limit_key"""
-COPIED = COLUMNS.replace("idempotency_key", "idempotency_key || 'x'", 1)
-FORGED = COPIED.replace("id,", f"'{NOWHERE}',", 1)
+# The columns of an envelope; a copy has another id, key and number of its event.
+COLUMNS = """id, org_id, event_id, turn, created_at, not_before_at, scheduled_for, project_id,
+    replay_of, max_attempts, priority, job_type, category, origin_queue, queue, limit_key, stage,
+    pipeline_version, actor_type, actor_id, request_id, correlation_id, idempotency_key, unit_key,
+    payload_hash, traceparent, routing_decision, payload"""
+FORGED = (
+    COLUMNS.replace("id,", f"'{NOWHERE}',", 1)
+    .replace("event_id", "event_id + 100000")
+    .replace("idempotency_key", "NULL")
+    .replace("unit_key", "NULL")
+)
+FACTS = (
+    "outcome",
+    "attempt",
+    "cancel",
+    "key_seen",
+    "stage",
+    "ready",
+    "waiting",
+    "running",
+    "submitted",
+)
 _EVENT = (
-    "INSERT INTO holdfast.job_event (org_id, job_id, job_type, name, attempt, actor_type,"
+    "INSERT INTO holdfast.audit_event (org_id, job_id, job_type, name, attempt, actor_type,"
     " actor_id, request_id, correlation_id, at) SELECT org_id, id, job_type, '{event}', 1,"
-    " 'system', 'hand', request_id, correlation_id, updated_at FROM holdfast.job_record"
+    " 'system', 'hand', request_id, correlation_id, updated_at FROM holdfast.job"
     " WHERE id = '{job}'"
 )
 
 
-def change(name: str, job: str, changes: str, table: str = "job") -> Plant:
-    """A job of the full store with other values than it should have."""
-    text = f"UPDATE holdfast.{table} SET {changes} WHERE id = '{{{job}}}'"
+def change(name: str, job: str, table: str, changes: str) -> Plant:
+    """A row of a job of the full store with other values than it should have."""
+    key = "id" if table == "envelope" else "job_id"
+    text = f"UPDATE holdfast.job_{table} SET {changes} WHERE {key} = '{{{job}}}'"
     return Plant(name, (text,), f"{{{job}}}")
+
+
+def delete(job: str) -> tuple[str, ...]:
+    """Statements that delete a job with everything that belongs to it."""
+    return (
+        *(f"DELETE FROM holdfast.job_{fact} WHERE job_id = '{{{job}}}'" for fact in FACTS),
+        f"DELETE FROM holdfast.job_envelope WHERE id = '{{{job}}}'",
+    )
+
+
+def leave(job: str) -> tuple[str, ...]:
+    """Statements that remove a job from its place."""
+    return tuple(
+        f"DELETE FROM holdfast.job_{place} WHERE job_id = '{{{job}}}'" for place in FACTS[-4:]
+    )
+
+
+def enter(place: str, job: str, token: int = 0) -> str:
+    """A statement that puts a job into a place where jobs wait."""
+    return (
+        f"INSERT INTO holdfast.job_{place} (org_id, job_id, queue, limit_key, turn, created_at,"
+        " lease_token, unit) SELECT org_id, id, origin_queue, limit_key, coalesce(turn, id),"
+        f" created_at, {token}, coalesce(job_type || unit_key, '') FROM holdfast.job_envelope"
+        f" WHERE id = '{{{job}}}'"
+    )
+
+
+def end(job: str, state: str, result: str = "NULL") -> str:
+    """A statement that writes an outcome by hand."""
+    return (
+        "INSERT INTO holdfast.job_outcome (org_id, job_id, finished_at, key_expires_at,"
+        " lease_token, attempt_count, state, result, started_event_id, started_attempt, claimed_at,"
+        " claimed_by) SELECT job.org_id, job.id, job.updated_at, '2026-12-01T00:00:00.000Z',"
+        f" job.lease_token, job.attempt_count, '{state}', {result}, running.started_event_id,"
+        " running.started_attempt, running.claimed_at, running.claimed_by FROM holdfast.job AS job"
+        " LEFT JOIN holdfast.job_running AS running ON running.org_id = job.org_id"
+        f" AND running.job_id = job.id WHERE job.id = '{{{job}}}'"
+    )
 
 
 def event(name: str, job: str) -> str:

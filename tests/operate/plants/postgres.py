@@ -25,127 +25,128 @@ def postgres_plants() -> Iterator[Plant]:
         " $$BEGIN RETURN coalesce(NEW, OLD); END$$",
         "function:refuse",
     )
+    for function in ("enqueue_envelopes", "start_jobs", "end_attempts", "end_jobs", "refuse_move"):
+        definer = "" if function == "refuse_move" else " SECURITY DEFINER"
+        yield schema(
+            f"{function}() does nothing",
+            f"CREATE OR REPLACE FUNCTION holdfast.{function}() RETURNS trigger LANGUAGE plpgsql"
+            f"{definer} SET search_path = pg_catalog, pg_temp AS $${nothing}$$",
+            f"function:{function}",
+        )
+    envelope = "holdfast.job_envelope"
+    outcome = "holdfast.job_outcome"
     yield schema(
-        "record_enqueued() does nothing",
-        "CREATE OR REPLACE FUNCTION holdfast.record_enqueued() RETURNS trigger LANGUAGE plpgsql"
-        f" SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $${nothing}$$",
-        "function:record_enqueued",
-    )
-    yield schema(
-        "record_started() does nothing",
-        "CREATE OR REPLACE FUNCTION holdfast.record_started() RETURNS trigger LANGUAGE plpgsql"
-        f" AS $${nothing}$$",
-        "function:record_started",
-    )
-    yield schema(
-        "refuse_archived() does nothing",
-        "CREATE OR REPLACE FUNCTION holdfast.refuse_archived() RETURNS trigger LANGUAGE plpgsql"
-        f" AS $${nothing}$$",
-        "function:refuse_archived",
-    )
-    yield schema(
-        "trigger disabled", "ALTER TABLE holdfast.job DISABLE TRIGGER job_edge", "job_edge"
+        "trigger disabled", f"ALTER TABLE {outcome} DISABLE TRIGGER job_ended", "job_ended"
     )
     yield schema(
         "trigger for replicas only",
-        "ALTER TABLE holdfast.job ENABLE REPLICA TRIGGER job_edge",
-        "job_edge",
+        f"ALTER TABLE {outcome} ENABLE REPLICA TRIGGER job_ended",
+        "job_ended",
     )
-    yield schema("trigger dropped", "DROP TRIGGER job_edge ON holdfast.job", "job_edge")
+    yield schema("trigger dropped", f"DROP TRIGGER job_ended ON {outcome}", "job_ended")
     yield schema(
         "trigger with another condition",
-        "DROP TRIGGER job_edge ON holdfast.job;; CREATE TRIGGER job_edge AFTER UPDATE OF state ON"
-        " holdfast.job FOR EACH ROW WHEN (false) EXECUTE FUNCTION holdfast.refuse('x')",
-        "job_edge",
+        "DROP TRIGGER job_ready_follows ON holdfast.job_ready;; CREATE TRIGGER job_ready_follows"
+        " BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON holdfast.job_ready"
+        " FOR EACH STATEMENT WHEN (false) EXECUTE FUNCTION holdfast.refuse_move()",
+        "job_ready_follows",
     )
     yield schema(
         "trigger on other columns",
-        "DROP TRIGGER job_event_never_changes ON holdfast.job_event;;"
-        " CREATE TRIGGER job_event_never_changes AFTER UPDATE OF id ON holdfast.job_event"
+        "DROP TRIGGER job_event_never_changes ON holdfast.audit_event;;"
+        " CREATE TRIGGER job_event_never_changes AFTER UPDATE OF id ON holdfast.audit_event"
         " FOR EACH ROW WHEN (true) EXECUTE FUNCTION holdfast.refuse('the audit is append-only')",
         "job_event_never_changes",
     )
     yield schema(
         "trigger on another event",
-        "DROP TRIGGER job_event_never_leaves ON holdfast.job_event;;"
-        " CREATE TRIGGER job_event_never_leaves BEFORE TRUNCATE ON holdfast.job_event"
+        "DROP TRIGGER job_event_never_leaves ON holdfast.audit_event;;"
+        " CREATE TRIGGER job_event_never_leaves BEFORE TRUNCATE ON holdfast.audit_event"
         " FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse('the audit is append-only')",
         "job_event_never_leaves",
     )
     yield schema(
         "trigger with another function",
         "CREATE FUNCTION public.nothing() RETURNS trigger LANGUAGE plpgsql AS"
-        f" $${nothing}$$;; DROP TRIGGER job_edge ON holdfast.job;;"
-        " CREATE TRIGGER job_edge AFTER UPDATE OF state ON holdfast.job"
+        f" $${nothing}$$;; DROP TRIGGER job_ended ON {outcome};;"
+        f" CREATE TRIGGER job_ended AFTER INSERT ON {outcome}"
         " FOR EACH ROW EXECUTE FUNCTION public.nothing()",
-        "job_edge",
+        "job_ended",
     )
     yield schema(
         "trigger added that swallows writes",
         "CREATE FUNCTION public.nothing() RETURNS trigger LANGUAGE plpgsql AS"
-        f" $${nothing}$$;; CREATE TRIGGER aaa BEFORE INSERT ON holdfast.job_event"
+        f" $${nothing}$$;; CREATE TRIGGER aaa BEFORE INSERT ON holdfast.audit_event"
         " FOR EACH ROW EXECUTE FUNCTION public.nothing()",
         "aaa",
     )
     yield schema(
         "rule added that swallows writes",
-        "CREATE RULE quiet AS ON DELETE TO holdfast.job_event DO INSTEAD NOTHING",
+        "CREATE RULE quiet AS ON DELETE TO holdfast.audit_event DO INSTEAD NOTHING",
         "quiet",
     )
     yield schema(
         "policy opened",
-        "ALTER POLICY tenant_sees_itself ON holdfast.job USING (true)",
-        "job",
+        "ALTER POLICY tenant_sees_itself ON holdfast.job_envelope USING (true)",
+        "job_envelope",
     )
     yield schema(
         "policy for reading only",
-        "DROP POLICY tenant_sees_itself ON holdfast.job;; CREATE POLICY tenant_sees_itself ON"
-        " holdfast.job FOR SELECT TO holdfast_tenant USING"
+        "DROP POLICY tenant_sees_itself ON holdfast.job_envelope;; CREATE POLICY"
+        " tenant_sees_itself ON holdfast.job_envelope FOR SELECT TO holdfast_tenant USING"
         " (org_id = nullif(current_setting('holdfast.org_id', true), '')::uuid)",
-        "job",
+        "job_envelope",
     )
     yield schema(
         "policy with another setting",
-        "ALTER POLICY tenant_sees_itself ON holdfast.job USING"
+        "ALTER POLICY tenant_sees_itself ON holdfast.job_envelope USING"
         " (org_id = nullif(current_setting('holdfast.org_id2', true), '')::uuid)",
-        "job",
+        "job_envelope",
     )
     yield schema(
         "policy without a check",
-        "ALTER POLICY tenant_sees_itself ON holdfast.job WITH CHECK (true)",
-        "job",
+        "ALTER POLICY tenant_sees_itself ON holdfast.job_envelope WITH CHECK (true)",
+        "job_envelope",
     )
-    yield schema("policy dropped", "DROP POLICY engine_serves_all ON holdfast.job", "job")
-    yield schema("policy added", "CREATE POLICY all_see ON holdfast.job USING (true)", "job")
+    yield schema(
+        "policy dropped", "DROP POLICY engine_serves_all ON holdfast.job_envelope", "job_envelope"
+    )
+    yield schema(
+        "policy added",
+        "CREATE POLICY all_see ON holdfast.job_envelope USING (true)",
+        "job_envelope",
+    )
     yield schema(
         "policy for another role",
-        "ALTER POLICY engine_serves_all ON holdfast.job TO PUBLIC",
-        "job",
+        "ALTER POLICY engine_serves_all ON holdfast.job_envelope TO PUBLIC",
+        "job_envelope",
     )
     yield schema(
-        "row-level security off", "ALTER TABLE holdfast.job DISABLE ROW LEVEL SECURITY", "job"
+        "row-level security off",
+        "ALTER TABLE holdfast.job_envelope DISABLE ROW LEVEL SECURITY",
+        "job_envelope",
     )
     yield schema(
         "row-level security not forced",
-        "ALTER TABLE holdfast.job NO FORCE ROW LEVEL SECURITY",
-        "job",
+        "ALTER TABLE holdfast.job_envelope NO FORCE ROW LEVEL SECURITY",
+        "job_envelope",
     )
     for grantee in ("holdfast_engine", "holdfast_tenant", "holdfast_auditor", "PUBLIC"):
         yield schema(
             f"audit may be changed by {grantee}",
-            f"GRANT UPDATE, DELETE ON holdfast.job_event TO {grantee}",
-            "job_event",
+            f"GRANT UPDATE, DELETE ON holdfast.audit_event TO {grantee}",
+            "audit_event",
         )
     yield schema(
         "audit may be changed by another role",
-        "CREATE ROLE stranger;; GRANT UPDATE, DELETE ON holdfast.job_event TO stranger",
-        "job_event",
+        "CREATE ROLE stranger;; GRANT UPDATE, DELETE ON holdfast.audit_event TO stranger",
+        "audit_event",
         undo="DROP OWNED BY stranger;; DROP ROLE stranger",
     )
     yield schema(
         "column may be changed by tenants",
-        "GRANT UPDATE (result) ON holdfast.job TO holdfast_tenant",
-        "job",
+        "GRANT UPDATE (payload) ON holdfast.job_envelope TO holdfast_tenant",
+        "job_envelope",
     )
     yield schema(
         "seals may be truncated",
@@ -153,7 +154,7 @@ def postgres_plants() -> Iterator[Plant]:
         "audit_seal",
     )
     yield schema(
-        "grant revoked", "REVOKE INSERT ON holdfast.job_event FROM holdfast_engine", "job_event"
+        "grant revoked", "REVOKE INSERT ON holdfast.audit_event FROM holdfast_engine", "audit_event"
     )
     yield schema(
         "schema open to all",
@@ -162,23 +163,23 @@ def postgres_plants() -> Iterator[Plant]:
     )
     yield schema(
         "security definer dropped",
-        "ALTER FUNCTION holdfast.record_enqueued() SECURITY INVOKER",
-        "function:record_enqueued",
+        "ALTER FUNCTION holdfast.enqueue_envelopes() SECURITY INVOKER",
+        "function:enqueue_envelopes",
     )
     yield schema(
         "security definer added",
-        "ALTER FUNCTION holdfast.record_started() SECURITY DEFINER",
-        "function:record_started",
+        "ALTER FUNCTION holdfast.refuse_move() SECURITY DEFINER",
+        "function:refuse_move",
     )
     yield schema(
         "search path changed",
-        "ALTER FUNCTION holdfast.record_enqueued() SET search_path = pg_catalog, public",
-        "function:record_enqueued",
+        "ALTER FUNCTION holdfast.enqueue_envelopes() SET search_path = pg_catalog, public",
+        "function:enqueue_envelopes",
     )
     yield schema(
         "search path removed",
-        "ALTER FUNCTION holdfast.record_enqueued() RESET search_path",
-        "function:record_enqueued",
+        "ALTER FUNCTION holdfast.enqueue_envelopes() RESET search_path",
+        "function:enqueue_envelopes",
     )
     yield schema(
         "function open to all",
@@ -187,19 +188,21 @@ def postgres_plants() -> Iterator[Plant]:
     )
     yield schema(
         "constraint dropped",
-        "ALTER TABLE holdfast.job DROP CONSTRAINT job_state_known",
-        "job_state_known",
+        f"ALTER TABLE {outcome} DROP CONSTRAINT job_outcome_known",
+        "job_outcome_known",
     )
     yield schema(
         "constraint not validated",
-        "ALTER TABLE holdfast.job DROP CONSTRAINT job_attempts_in_budget;; ALTER TABLE holdfast.job"
+        "ALTER TABLE holdfast.job_attempt DROP CONSTRAINT job_attempts_in_budget;;"
+        " ALTER TABLE holdfast.job_attempt"
         " ADD CONSTRAINT job_attempts_in_budget CHECK (attempt_count >= 0"
         " AND attempt_count <= max_attempts) NOT VALID",
         "job_attempts_in_budget",
     )
     yield schema(
         "constraint weakened",
-        "ALTER TABLE holdfast.job DROP CONSTRAINT job_attempts_in_budget;; ALTER TABLE holdfast.job"
+        "ALTER TABLE holdfast.job_attempt DROP CONSTRAINT job_attempts_in_budget;;"
+        " ALTER TABLE holdfast.job_attempt"
         " ADD CONSTRAINT job_attempts_in_budget CHECK (true)",
         "job_attempts_in_budget",
     )
@@ -208,37 +211,42 @@ def postgres_plants() -> Iterator[Plant]:
         "ALTER TABLE holdfast.dead_letter DROP CONSTRAINT dead_letter_org_id_job_id_fkey",
         "dead_letter_org_id_job_id_fkey",
     )
-    yield schema("index dropped", "DROP INDEX holdfast.job_lane", "job_lane")
+    yield schema("index dropped", "DROP INDEX holdfast.job_ready_oldest", "job_ready_oldest")
     yield schema(
         "unique index replaced",
-        "DROP INDEX holdfast.job_once_per_unit;; CREATE INDEX job_once_per_unit ON holdfast.job"
+        f"DROP INDEX holdfast.job_once_per_unit;; CREATE INDEX job_once_per_unit ON {envelope}"
         " (org_id, job_type, unit_key) WHERE unit_key IS NOT NULL AND replay_of IS NULL",
         "job_once_per_unit",
     )
     yield schema(
         "unique constraint dropped",
-        "ALTER TABLE holdfast.job DROP CONSTRAINT job_once_per_key",
-        "job_once_per_key",
+        f"ALTER TABLE {outcome} DROP CONSTRAINT job_outcome_pkey",
+        "job_outcome_pkey",
     )
     yield schema(
-        "column may be empty", "ALTER TABLE holdfast.job ALTER COLUMN payload DROP NOT NULL", "job"
+        "column may be empty",
+        "ALTER TABLE holdfast.job_envelope ALTER COLUMN payload DROP NOT NULL",
+        "job_envelope",
     )
     yield schema(
         "column with another default",
-        "ALTER TABLE holdfast.job ALTER COLUMN state SET DEFAULT 'canceled'",
-        "job",
+        "ALTER TABLE holdfast.job_envelope ALTER COLUMN limit_key SET DEFAULT 'x'",
+        "job_envelope",
     )
-    yield schema("column added", "ALTER TABLE holdfast.job ADD COLUMN extra text", "job")
+    yield schema(
+        "column added", "ALTER TABLE holdfast.job_envelope ADD COLUMN extra text", "job_envelope"
+    )
     yield schema(
         "view replaced",
-        "CREATE OR REPLACE VIEW holdfast.claimable WITH (security_invoker = true) AS SELECT queue,"
-        " limit_key, org_id, turn FROM holdfast.job WHERE state = 'queued'",
-        "claimable",
+        "CREATE OR REPLACE VIEW holdfast.job_event WITH (security_invoker = true) AS SELECT id,"
+        " org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,"
+        " correlation_id, at, detail, digest FROM holdfast.audit_event",
+        "job_event",
     )
     yield schema(
         "view with its owner's rights",
-        "ALTER VIEW holdfast.job_record SET (security_invoker = false)",
-        "job_record",
+        "ALTER VIEW holdfast.job SET (security_invoker = false)",
+        "view:job",
     )
     yield schema("table not logged", "ALTER TABLE holdfast.worker SET UNLOGGED", "worker")
     yield schema(
@@ -248,14 +256,14 @@ def postgres_plants() -> Iterator[Plant]:
     )
     yield schema(
         "audit owned by another role",
-        "CREATE ROLE stranger;; ALTER TABLE holdfast.job_event OWNER TO stranger",
-        "job_event",
+        "CREATE ROLE stranger;; ALTER TABLE holdfast.audit_event OWNER TO stranger",
+        "audit_event",
         undo="REASSIGN OWNED BY stranger TO CURRENT_USER;; DROP OWNED BY stranger;;"
         " DROP ROLE stranger",
     )
     yield schema(
         "all triggers off",
-        "ALTER TABLE holdfast.job_event DISABLE TRIGGER ALL",
+        "ALTER TABLE holdfast.audit_event DISABLE TRIGGER ALL",
         "job_event_never_changes",
     )
     yield schema(
@@ -286,9 +294,9 @@ def postgres_plants() -> Iterator[Plant]:
     yield schema(
         "function owned by tenants",
         "GRANT CREATE ON SCHEMA holdfast TO holdfast_tenant;;"
-        " ALTER FUNCTION holdfast.record_enqueued() OWNER TO holdfast_tenant;;"
+        " ALTER FUNCTION holdfast.enqueue_envelopes() OWNER TO holdfast_tenant;;"
         " REVOKE CREATE ON SCHEMA holdfast FROM holdfast_tenant",
-        "function:record_enqueued",
+        "function:enqueue_envelopes",
     )
     yield schema(
         "tenants may become the engine",

@@ -10,7 +10,8 @@ SELECT begun.org_id, begun.id, begun.job_id, begun.stage, begun.kind, begun.name
 FROM {rows begun: org_id uuid, id uuid, job_id uuid, stage text, kind text, name text,
       media_type text, access text, owner_type text, owner_id text, place text}
 WHERE begun.job_id IS NULL OR EXISTS (
-    SELECT 1 FROM holdfast.job_record AS job WHERE job.org_id = begun.org_id AND job.id = begun.job_id)
+    SELECT 1 FROM holdfast.job_envelope AS job
+    WHERE job.org_id = begun.org_id AND job.id = begun.job_id)
 ON CONFLICT DO NOTHING;
 
 -- store_artifact :affected — the bytes are durable; from here on they are part of the record
@@ -126,20 +127,29 @@ WHERE (org_id, id) IN (
 );
 
 -- insert_artifact_events :affected — crosses tenants: in the job's own timeline, if there is a job
-INSERT INTO holdfast.job_event
+-- The tables are joined, because SQLite reads every job for a LEFT JOIN of the view job.
+INSERT INTO holdfast.audit_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail)
-SELECT artifact.org_id, coalesce(live.project_id, past.project_id),
+SELECT artifact.org_id, job.project_id,
        coalesce(artifact.job_id, artifact.id),
-       coalesce(live.job_type, past.job_type, 'artifact'), :name,
-       CASE WHEN live.state = 'processing' THEN live.attempt_count + 1
-            ELSE coalesce(nullif(live.attempt_count, 0), nullif(past.attempt_count, 0), 1) END,
+       coalesce(job.job_type, 'artifact'), :name,
+       coalesce(running.attempt_count + 1,
+                nullif(coalesce(outcome.attempt_count, (
+                    SELECT attempt.attempt_count FROM holdfast.job_attempt AS attempt
+                    WHERE attempt.org_id = job.org_id AND attempt.job_id = job.id
+                    ORDER BY attempt.number DESC LIMIT 1)), 0), 1),
        :actor_type, :actor_id,
-       coalesce(live.request_id, past.request_id, CAST(artifact.id AS text)),
-       coalesce(live.correlation_id, past.correlation_id, CAST(artifact.id AS text)), {now},
+       coalesce(job.request_id, CAST(job.id AS text), CAST(artifact.id AS text)),
+       coalesce(job.correlation_id, job.request_id, CAST(job.id AS text),
+                CAST(artifact.id AS text)), {now},
        events.detail
 FROM {rows events: org_id uuid, id uuid, detail json}
 JOIN holdfast.artifact AS artifact ON artifact.org_id = events.org_id AND artifact.id = events.id
-LEFT JOIN holdfast.job AS live ON live.org_id = artifact.org_id AND live.id = artifact.job_id
-LEFT JOIN holdfast.job_history AS past ON past.org_id = artifact.org_id AND past.id = artifact.job_id
+LEFT JOIN holdfast.job_envelope AS job
+  ON job.org_id = artifact.org_id AND job.id = artifact.job_id
+LEFT JOIN holdfast.job_running AS running
+  ON running.org_id = artifact.org_id AND running.job_id = artifact.job_id
+LEFT JOIN holdfast.job_outcome AS outcome
+  ON outcome.org_id = artifact.org_id AND outcome.job_id = artifact.job_id
 WHERE {numbered};

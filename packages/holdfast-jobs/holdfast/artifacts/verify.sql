@@ -4,10 +4,12 @@
 SELECT artifact.org_id, 'artifact:' || CAST(artifact.id AS text) AS subject,
        'it refers to a job of another tenant' AS detail
 FROM holdfast.artifact AS artifact
-CROSS JOIN holdfast.job_event AS made
-WHERE made.job_id = artifact.job_id AND made.name = 'job.enqueued'
-  AND made.org_id <> artifact.org_id
-  AND (CAST(:org_id AS {uuid}) IS NULL OR artifact.org_id = :org_id);
+JOIN (
+    SELECT org_id, id AS job_id FROM holdfast.job_envelope
+    UNION ALL
+    SELECT org_id, job_id FROM holdfast.job_remainder
+) AS made ON made.job_id = artifact.job_id AND made.org_id <> artifact.org_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR artifact.org_id = :org_id);
 
 -- find_ahead :many — I36, crosses tenants: artifacts with a timestamp in the future
 SELECT org_id, 'artifact:' || CAST(id AS text) AS subject,
@@ -21,8 +23,8 @@ WHERE (created_at > CAST(:ahead AS {instant}) OR stored_at > CAST(:ahead AS {ins
 SELECT artifact.org_id, 'artifact:' || CAST(artifact.id AS text) AS subject,
        'it is not what event ' || CAST(event.id AS text) || ' says was stored' AS detail
 FROM holdfast.artifact AS artifact
-CROSS JOIN holdfast.job_event AS event
-WHERE artifact.sha256 IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR artifact.org_id = :org_id)
+CROSS JOIN holdfast.audit_event AS event
+WHERE event.jobs IS NULL AND artifact.sha256 IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR artifact.org_id = :org_id)
   AND event.job_id = coalesce(artifact.job_id, artifact.id) AND event.org_id = artifact.org_id
   AND event.name = 'artifact.stored'
   AND {field(event.detail, artifact_id)} = CAST(artifact.id AS text)

@@ -143,17 +143,13 @@ class RetentionRule(Section):
 class RetentionSettings(Section):
     """How long ended jobs and run records are kept: `[retention]`."""
 
-    archive_after_hours: float = setting(
-        1.0, number(0.25, more=": an older transaction could not see that a key is taken")
-    )
-    """How long a completed or canceled job stays in the job table before it is archived."""
     keep_days: float = setting(
         90.0,
         number(
             _LONGEST_KEY_DAYS, _FOR_EVER_DAYS, more=": no job row leaves before its key expires"
         ),
     )
-    """How long ended jobs are kept in total. No job is deleted before its idempotency key
+    """How long ended jobs are kept. No job is deleted before its idempotency key
     expires."""
     keep_runs_days: float = setting(90.0, number(1))
     """How long the records of bounded runs are kept."""

@@ -95,8 +95,7 @@ class Settings:
     poll_seconds: float = setting(1.0, number(0.01, 60))
     """How often an idle worker polls its queues when no notification arrives."""
     rescue_seconds: float = setting(5.0, number(0.05, 3600))
-    """Maximum interval between two maintenance passes of a worker: rescue, seal, archive and
-    prune."""
+    """Maximum interval between two maintenance passes of a worker: rescue, seal and prune."""
     claim_limit: int = setting(500, whole(1, 10_000))
     """Maximum number of jobs that one claim takes."""
     settle_limit: int = setting(500, whole(1, 10_000))

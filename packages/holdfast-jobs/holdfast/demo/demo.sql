@@ -4,14 +4,15 @@
 SELECT org_id, state, count(*) AS jobs FROM holdfast.job GROUP BY org_id, state;
 
 -- count_held :many — crosses tenants: the claimed jobs of each worker
-SELECT claimed_by, count(*) AS jobs FROM holdfast.job WHERE state = 'processing' GROUP BY claimed_by;
+SELECT claimed_by, count(*) AS jobs FROM holdfast.job_running GROUP BY claimed_by;
 
 -- list_news :many — crosses tenants: the audit events since the last read, except enqueued
 SELECT event.id, event.org_id, event.job_id, event.job_type, event.name, event.attempt,
        event.actor_id, event.at, event.detail, job.created_at
-FROM holdfast.job_event AS event
-JOIN holdfast.job AS job ON job.org_id = event.org_id AND job.id = event.job_id
-WHERE event.id > :after AND event.name <> 'job.enqueued'
+FROM holdfast.audit_entry AS event
+JOIN holdfast.job_envelope AS job ON job.org_id = event.org_id AND job.id = event.job_id
+WHERE event.row_id IN (SELECT page.id FROM holdfast.audit_event AS page WHERE page.id > :after)
+  AND event.id > :after AND event.name <> 'job.enqueued'
 ORDER BY event.id
 LIMIT 2000;
 

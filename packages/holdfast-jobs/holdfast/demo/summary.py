@@ -71,7 +71,7 @@ class Summary:
 
 
 def summarize(store: Store, accepted: Set[str]) -> Summary:
-    """Compare the accepted jobs with the job table and the audit."""
+    """Compare the accepted jobs with the stored jobs and the audit."""
     rows = store.read(lambda tx: tx.many(SQL.list_accounts))
     letters = store.read(lambda tx: tx.one(SQL.count_letters))["letters"]
     mine = [row for row in rows if row["id"] in accepted]

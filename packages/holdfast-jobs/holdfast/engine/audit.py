@@ -45,17 +45,14 @@ def record(tx: Tx, actor: Actor, entries: Sequence[Entry]) -> None:
         (of_letters if is_of_letter else of_jobs).append(entry)
     if of_jobs:
         statement, params = record_step(actor, of_jobs)
-        if tx.affected(statement, **params) < len(of_jobs):
-            # The other events are about archived jobs: a cancel that came too late, a lost lease.
-            tx.affected(JOB_SQL.insert_archived_events, **params)
+        tx.affected(statement, **params)
     if of_letters:
         tx.affected(DEAD_LETTER_SQL.insert_dead_letter_events, **_params(actor, of_letters))
 
 
-def record_step(actor: Actor, entries: Sequence[Entry], *, archived: bool = False) -> Step:
-    """The statement that writes events about jobs, all archived or none, with its parameters."""
-    statement = JOB_SQL.insert_archived_events if archived else JOB_SQL.insert_events
-    return statement, _params(actor, entries)
+def record_step(actor: Actor, entries: Sequence[Entry]) -> Step:
+    """The statement that writes events about jobs, with its parameters."""
+    return JOB_SQL.insert_events, _params(actor, entries)
 
 
 def _params(actor: Actor, entries: Sequence[Entry]) -> dict[str, Any]:

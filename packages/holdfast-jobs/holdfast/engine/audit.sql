@@ -3,7 +3,7 @@
 -- ({numbered}).
 
 -- insert_actions :affected — actions on things other than jobs, each in its tenant
-INSERT INTO holdfast.job_event
+INSERT INTO holdfast.audit_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail)
 SELECT actions.org_id, actions.project_id, actions.subject_id, actions.kind, actions.name, 1,

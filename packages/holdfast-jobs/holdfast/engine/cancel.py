@@ -86,11 +86,17 @@ def request_cancels(
     """Cancel jobs of ``list_cancelable`` in a fixed number of statements; all are audited."""
     keys = [(str(job["org_id"]), str(job["id"])) for job in jobs]
     asked = [{"org_id": org_id, "id": job_id} for org_id, job_id in keys]
-    changed = {
-        (str(row["org_id"]), str(row["id"])): row["state"]
-        for row in tx.many(SQL.request_cancels, jobs=asked)
+    tx.affected(SQL.insert_cancels, jobs=asked)
+    stopped = _keys(tx.many(SQL.cancel_jobs, jobs=asked))
+    running = _keys(tx.many(SQL.find_running, jobs=asked)) if len(stopped) < len(keys) else set()
+    answers = {
+        key: CancelAnswer.CANCELED
+        if key in stopped
+        else CancelAnswer.REQUESTED
+        if key in running
+        else CancelAnswer.TOO_LATE
+        for key in keys
     }
-    answers = {key: _answer(changed.get(key)) for key in keys}
     entries, canceled = list[audit.Entry](), list[Row]()
     for key, job in zip(keys, jobs, strict=True):
         attempt = job["attempt_count"] + 1
@@ -106,11 +112,8 @@ def request_cancels(
     return answers
 
 
-def _answer(state: str | None) -> CancelAnswer:
-    """The effect of a request; *state* is that of a changed job."""
-    if state is None:
-        return CancelAnswer.TOO_LATE
-    return CancelAnswer.CANCELED if state == State.CANCELED else CancelAnswer.REQUESTED
+def _keys(rows: Sequence[Row]) -> set[tuple[str, str]]:
+    return {(str(row["org_id"]), str(row["id"])) for row in rows}
 
 
 def _check_role(

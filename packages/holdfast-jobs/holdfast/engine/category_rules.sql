@@ -1,7 +1,7 @@
 -- Statements of category rules: audit events and notes of handlers.
 
 -- append_events :affected — once per job and content, so that a repeated attempt adds nothing
-INSERT INTO holdfast.job_event
+INSERT INTO holdfast.audit_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail)
 SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.attempt, 'system',
@@ -9,8 +9,8 @@ SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.att
 FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json}
 JOIN holdfast.job AS job ON job.org_id = events.org_id AND job.id = events.id
 WHERE {numbered} AND NOT EXISTS (
-    SELECT 1 FROM holdfast.job_event AS event
-    WHERE event.job_id = job.id AND event.name = events.name AND event.detail = events.detail);
+    SELECT 1 FROM holdfast.audit_event AS event
+    WHERE event.job_id = job.id AND event.jobs IS NULL AND event.name = events.name AND event.detail = events.detail);
 
 -- insert_notes :affected — notes that a job derived about events of its tenant
 INSERT INTO holdfast.audit_note (org_id, event_id, job_id, name, note, created_at)
@@ -23,5 +23,5 @@ ON CONFLICT (org_id, event_id, job_id, name) DO NOTHING;
 SELECT note.event_id, event.name AS event_name, note.job_id, note.name, note.note, note.created_at
 FROM holdfast.audit_note AS note
 JOIN holdfast.job_event AS event ON event.id = note.event_id AND event.org_id = note.org_id
-WHERE note.org_id = :org_id AND event.job_id = :subject_id
+WHERE note.org_id = :org_id AND event.org_id = :org_id AND event.job_id = :subject_id
 ORDER BY note.event_id, note.created_at;

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from holdfast.clock import read_instant
@@ -24,16 +25,15 @@ from holdfast.engine.fairness import (
 )
 from holdfast.engine.fairness import Order as Order
 from holdfast.engine.fairness import unlimited as unlimited
-from holdfast.engine.job import BATCH_KEY, Claimed, ClaimId, State, claim_of, claim_row
+from holdfast.engine.job import BATCH_KEY, Claimed, State
 from holdfast.engine.limits import Rules, read_rules
 from holdfast.engine.promote import poll_queues as poll_queues
 from holdfast.engine.promote import promote_jobs
-from holdfast.engine.quarantine import claim_one_by_one
 from holdfast.engine.settle import Settled
 from holdfast.engine.stage_outputs import with_stages
 from holdfast.engine.state_hook import follow_claims
-from holdfast.errors import RuleBroken, StoreBusy, StoreError
-from holdfast.store import Row, Statements, Store, Tx
+from holdfast.errors import StoreError
+from holdfast.store import Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "job.sql")
 FLOW = Statements("holdfast.engine", "flow.sql")
@@ -314,11 +314,8 @@ def _claim_free(
         for request, granted in zip(requests, allocation, strict=True)
         for share in _shares(request, granted)
     ]
-    try:
-        claimed = _write_claim(store, lambda tx: _claim_backlogs(tx, rules, requests[0], shares))
-        claimed = with_stages(store, claimed)
-    except RuleBroken:
-        claimed = _claim_singly(store, rules, requests)
+    claimed = _write_claim(store, lambda tx: _claim_backlogs(tx, rules, requests[0], shares))
+    claimed = with_stages(store, claimed)
     for request, granted in zip(requests, allocation, strict=True):
         own = [job for job in claimed if job.queue == request.queue]
         _note(request, granted, own)
@@ -328,15 +325,12 @@ def _claim_free(
 def _claim_other(store: Store, rules: Rules, request: ClaimRequest) -> list[Claimed]:
     """Claim from one queue that has limits, or claim its oldest jobs."""
     allocation = Allocation({}, request.at)
-    try:
-        if _is_limited(rules, request):
-            claimed, allocation = store.write(lambda tx: _claim_limited(tx, rules, request))
-        else:
-            capacity = unlimited(request.limit)
-            claimed = _write_claim(store, lambda tx: _claim_oldest(tx, rules, request, capacity))
-        claimed = with_stages(store, claimed)
-    except RuleBroken:
-        claimed = _claim_singly(store, rules, [request])
+    if _is_limited(rules, request):
+        claimed, allocation = store.write(lambda tx: _claim_limited(tx, rules, request))
+    else:
+        capacity = unlimited(request.limit)
+        claimed = _write_claim(store, lambda tx: _claim_oldest(tx, rules, request, capacity))
+    claimed = with_stages(store, claimed)
     if request.order is Order.CREATED_AT_ASC:
         # RETURNING has no order.
         places = {queue: place for place, queue in enumerate(request.queues)}
@@ -374,8 +368,15 @@ def _claim_limited(tx: Tx, rules: Rules, request: ClaimRequest) -> tuple[list[Cl
 
 
 def _shares(request: ClaimRequest, allocation: Allocation) -> list[dict[str, Any]]:
+    floors = {backlog.name: backlog.floor for backlog in request.backlogs}
     return [
-        {"queue": request.queue, "limit_key": key, "org_id": org_id, "quota": jobs}
+        {
+            "queue": request.queue,
+            "limit_key": key,
+            "org_id": org_id,
+            "quota": jobs,
+            "floor": floors[key, org_id],
+        }
         for (key, org_id), jobs in allocation.shares.items()
     ]
 
@@ -388,7 +389,7 @@ def _claim_backlogs(
         return []
     limit = sum(share["quota"] for share in shares)
     params = {**_lease(rules, request, limit), "shares": shares, "backlog_count": len(shares)}
-    return follow_claims(tx, [Claimed(*row) for row in tx.values(SQL.claim_jobs, **params)])
+    return _start(tx, tx.values(SQL.claim_jobs, **params), request.lease_ms)
 
 
 def _claim_oldest(tx: Tx, rules: Rules, request: ClaimRequest, capacity: Capacity) -> list[Claimed]:
@@ -399,12 +400,29 @@ def _claim_oldest(tx: Tx, rules: Rules, request: ClaimRequest, capacity: Capacit
         **_lease(rules, request, capacity.jobs),
         **_oldest(rules, request, capacity),
     }
-    return follow_claims(tx, [Claimed(*row) for row in tx.values(SQL.claim_oldest, **params)])
+    return _start(tx, tx.values(SQL.claim_oldest, **params), request.lease_ms)
+
+
+_STARTED = (
+    *("org_id", "id", "position", "claimed_at", "lease_token", "attempt_count", "max_attempts"),
+    *("queue", "limit_key", "stage", "claimed_by"),
+)
+_started = attrgetter(*_STARTED)
+
+
+def _start(tx: Tx, rows: Sequence[tuple[Any, ...]], lease_ms: int) -> list[Claimed]:
+    """The claimed jobs; if the claim could not write them, their leases are written here."""
+    claimed = [Claimed(*row) for row in rows]
+    if claimed and not tx.dialect.has_writing_ctes:
+        claims = [dict(zip(_STARTED, _started(job), strict=True)) for job in claimed]
+        tx.affected(SQL.start_jobs, claims=claims, lease_ms=lease_ms)
+    return follow_claims(tx, claimed)
 
 
 def _write_claim(store: Store, work: Callable[[Tx], list[Claimed]]) -> list[Claimed]:
-    """Run a claim as a single statement, unless an extension adds another statement to it."""
-    return store.write(work) if store.follows(State.PROCESSING) else store.write_one(work)
+    """Run a claim as a single statement, unless there is another one after it."""
+    is_one = store.dialect.has_writing_ctes and not store.follows(State.PROCESSING)
+    return store.write_one(work) if is_one else store.write(work)
 
 
 def _lease(rules: Rules, request: ClaimRequest, limit: int) -> dict[str, Any]:
@@ -439,62 +457,10 @@ def _note(request: ClaimRequest, allocation: Allocation, claimed: Sequence[Claim
         backlog.depth = 0 if short else backlog.depth - len(turns)
         # The next position is unknown, but it is not before these.
         backlog.position = max([*turns, backlog.position or ""])
-
-
-def _claim_singly(store: Store, rules: Rules, requests: Sequence[ClaimRequest]) -> list[Claimed]:
-    """Claim one by one if a row violates a constraint; that job is dead-lettered."""
-    claimed: list[Claimed] = []
-    for request in requests:
-        left = request.limit
-        for queue in request.queues:
-            one = replace(request, queue=queue, more=(), limit=left)
-            taken = claim_one_by_one(store, rules, one) if left else []
-            claimed, left = [*claimed, *taken], left - len(taken)
-    return with_stages(store, claimed)
+        if turns:
+            backlog.floor = max(turns)
 
 
 def read_clock(store: Store) -> datetime:
     """The current time of the store, which decides leases and deadlines."""
     return read_instant(store.one(SQL.read_clock)["now"])
-
-
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """The leases that are still held, and the jobs for which a cancel was requested."""
-
-    lease_held: frozenset[ClaimId]
-    cancel_requested: frozenset[ClaimId]
-
-
-def renew_leases(
-    store: Store, jobs: Sequence[Claimed], *, lease_ms: int, seconds: float = 1.0
-) -> Renewed:
-    """Extend the leases that are still held, within *seconds*, even if transactions are open.
-
-    A row that another transaction has locked is skipped, and the writer lock of SQLite is not
-    awaited: leases that are still held are then extended outside the job row.
-    """
-    held = [claim_row(job) for job in jobs]
-    rows: list[Row] = []
-    with suppress(StoreBusy):
-        rows = store.write_soon(
-            lambda tx: tx.many(SQL.renew_free_leases, held=held, lease_ms=lease_ms),
-            lock_seconds=seconds,
-            seconds=seconds,
-            single=True,
-        )
-    renewed = {claim_of(row) for row in rows}
-    left = [claim for claim in held if claim_of(claim) not in renewed]
-    if left:
-        ours = store.many(SQL.find_leases, held=left)
-        if ours:
-            claims = [{name: row[name] for name in _CLAIM} for row in ours]
-            store.extend_leases(claims, lease_ms)
-        rows = [*rows, *ours]
-    return Renewed(
-        frozenset(map(claim_of, rows)),
-        frozenset(claim_of(row) for row in rows if row["cancel_requested_at"] is not None),
-    )
-
-
-_CLAIM = ("org_id", "id", "lease_token")

@@ -64,7 +64,7 @@ RETURNING org_id, job_id, state, attempts, replay_count, error_class, escalated_
 -- insert_dead_letter_events :affected — crosses tenants: insert_events for changes of a dead letter
 -- The digest of the job is followed by one of the dead letter with its replays and notes; for a
 -- replay, also by one of the inherited stages.
-INSERT INTO holdfast.job_event
+INSERT INTO holdfast.audit_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail, digest)
 SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.attempt, :actor_type,

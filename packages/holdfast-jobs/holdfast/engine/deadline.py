@@ -19,6 +19,7 @@ from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.store import ENDED
 
 SQL = Statements("holdfast.engine", "unique.sql")
+JOB_SQL = Statements("holdfast.engine", "job.sql")
 
 LIMIT = 1_000
 DEADLINE_PASSED = "deadline_passed"
@@ -28,8 +29,9 @@ def expire_jobs(store: Store, events: Events | None = None) -> int:
     """Cancel waiting jobs whose deadline has passed, in one bounded pass; returns how many."""
 
     def work(tx: Tx) -> list[Row]:
-        expired = tx.many(SQL.expire_jobs, limit=LIMIT)
+        expired = tx.many(SQL.find_expired, limit=LIMIT)
         if expired:
+            tx.many(JOB_SQL.cancel_jobs, jobs=expired)
             run_state_statements(tx, [reached_row(row, State.CANCELED) for row in expired])
             audit.record(tx, SYSTEM, [_entry(row) for row in expired])
         tx.affected(SQL.close_deadlines)

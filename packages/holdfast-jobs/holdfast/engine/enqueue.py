@@ -1,7 +1,7 @@
 """Enqueue: validate, dedupe, insert. One statement writes any number of jobs with their audit.
 
-The database dedupes: if a key exists, also in history, the insert is a no-op and the original job
-is returned with ``created=False``.
+The database dedupes: if a key exists, also of a job that has ended, the insert is a no-op and the
+original job is returned with ``created=False``.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def insert_steps(batch: InsertRows) -> Steps[list[Enqueued]]:
 def _insert_steps(batch: InsertRows) -> Steps[list[Enqueued]]:
     if batch.has_producer:
         yield JOB_TYPE_SQL.insert_units, {"units": batch.units}
-    rows = yield SQL.insert_jobs, {"jobs": batch.jobs, "shared": batch.shared}
+    rows = yield SQL.insert_jobs, {"jobs": batch.distinct, "shared": batch.shared}
     created = {row["id"]: row for row in rows}
     if batch.has_producer and len(created) < len(batch.jobs):
         unused = [unit for unit in batch.units if unit["job_id"] not in created]
@@ -297,19 +297,19 @@ def _caller_steps(batch: InsertRows) -> Steps[list[Enqueued]]:
 def insert(store: Store, batch: InsertRows) -> list[Enqueued]:
     """Insert rows in a separate transaction: one round trip if there are no duplicates."""
     if batch.has_producer or unique.has_flow(batch):
-        return _again(store, batch, lambda: _write(store, lambda tx: insert_in(tx, batch)))
-    rows = _again(
+        return _refusing(store, batch, lambda: _write(store, lambda tx: insert_in(tx, batch)))
+    rows = _refusing(
         store,
         batch,
         lambda: _write(
             store,
-            lambda tx: tx.many(SQL.insert_jobs, jobs=batch.jobs, shared=batch.shared),
+            lambda tx: tx.many(SQL.insert_jobs, jobs=batch.distinct, shared=batch.shared),
             single=True,
         ),
     )
     created = {row["id"]: row for row in rows}
     if len(created) == len(batch.jobs):
-        return [_new(batch, job, created[job["id"]]) for job in batch.jobs]
+        return _all_new(batch, created)
     return _write(store, lambda tx: run(tx, _answer_steps(batch, created)))
 
 
@@ -340,7 +340,7 @@ def insert_chunks(
                     # Each reply is read only once, even if it is an error.
                     answer, pending = pending, None
                     created |= {row["id"]: row for row in answer()}
-                pending = tx.begin(SQL.insert_jobs, jobs=batch.jobs, shared=batch.shared)
+                pending = tx.begin(SQL.insert_jobs, jobs=batch.distinct, shared=batch.shared)
                 batches.append(batch)
         finally:
             # Also after an error: the connection must be free for the rollback.
@@ -349,7 +349,7 @@ def insert_chunks(
         answers = [answer for batch in batches for answer in run(tx, _answer_steps(batch, created))]
         return batches, answers
 
-    return _again(store, chunks[0], lambda: _write(store, work))
+    return _refusing(store, chunks[0], lambda: _write(store, work))
 
 
 def _write(store: Store, work: Callable[[Tx], T], *, single: bool = False) -> T:
@@ -362,20 +362,16 @@ def _write(store: Store, work: Callable[[Tx], T], *, single: bool = False) -> T:
 _PRODUCER_RULES = ("job_enqueued_by_producer", "job_needs_its_unit")
 
 
-def _again(store: Store, batch: InsertRows | Callable[[], InsertRows], write: Callable[[], T]) -> T:
-    """Retry a write whose key is in history, where the first attempt did not see it.
-
-    This happens while the original is being archived. The insert waits for the row that is being
-    deleted, and its snapshot of history is then outdated.
-    """
+def _refusing(
+    store: Store, batch: InsertRows | Callable[[], InsertRows], write: Callable[[], T]
+) -> T:
+    """Raise the refusal of a producer's rule as EnqueueRefused."""
     try:
         return write()
     except RuleBroken as exc:
         if exc.rule in _PRODUCER_RULES:
             raise _refused(store, batch if isinstance(batch, InsertRows) else batch()) from exc
-        if exc.rule != "job_once_per_key":
-            raise
-        return write()
+        raise
 
 
 def _refused(store: Store, batch: InsertRows) -> EnqueueRefused:
@@ -388,28 +384,28 @@ def _refused(store: Store, batch: InsertRows) -> EnqueueRefused:
 def _answer_steps(batch: InsertRows, created: Mapping[str, Row]) -> Steps[list[Enqueued]]:
     missing = [job for job in batch.jobs if job["id"] not in created]
     if not missing:
-        return [_new(batch, job, created[job["id"]]) for job in batch.jobs]
+        return _all_new(batch, created)
     keys = [
         {
             "org_id": batch.shared_of(job)["org_id"],
-            "idempotency_key": job["idempotency_key"],
+            "idempotency_key": batch.key_of(job),
+            "key_of": job["id"] if job["idempotency_key"] is None else job.get("key_of"),
         }
         for job in missing
     ]
     found = yield SQL.find_duplicates, {"keys": keys}
     by_key = {row["idempotency_key"]: row for row in found}
-    keys = [key for key in keys if key["idempotency_key"] not in by_key]
-    archived = (yield SQL.find_archived, {"keys": keys}) if keys else []
-    by_key |= {row["idempotency_key"]: row for row in archived}
-    refused = [job for job in missing if job["idempotency_key"] not in by_key]
+    refused = [job for job in missing if batch.key_of(job) not in by_key]
     if refused:
         yield from _refuse_steps(batch, refused)
+    yield SQL.record_seen, {"seen": [{"org_id": row["org_id"], "id": row["id"]} for row in found]}
     answers, differing = [], []
     for job in batch.jobs:
         if job["id"] in created:
-            answers.append(_new(batch, job, created[job["id"]]))
+            created_at = read_instant(created[job["id"]]["created_at"])
+            answers.append(_new(batch, job, created_at))
             continue
-        original = by_key[job["idempotency_key"]]
+        original = by_key[batch.key_of(job)]
         # SQL holdfast.enqueue hashes another text form, so the two hashes cannot be compared.
         differs = not original["payload_hash"].startswith("jsonb:") and (
             original["payload_hash"] not in ("", job["payload_hash"])
@@ -419,11 +415,8 @@ def _answer_steps(batch: InsertRows, created: Mapping[str, Row]) -> Steps[list[E
         answers.append(_old(original, outcome))
         if differs:
             differing.append(_differing(batch, job, original))
-    gone = {row["id"] for row in archived}
-    for in_history in (False, True):
-        entries = [entry for entry in differing if (entry.job_id in gone) is in_history]
-        if entries:
-            yield audit.record_step(SYSTEM, entries, archived=in_history)
+    if differing:
+        yield audit.record_step(SYSTEM, differing)
     return answers
 
 
@@ -452,14 +445,26 @@ def _differing(batch: InsertRows, job: Mapping[str, Any], original: Row) -> audi
     return audit.Entry(original["org_id"], original["id"], "job.duplicate_differs", attempt, detail)
 
 
-def _new(batch: InsertRows, job: Mapping[str, Any], stored: Row) -> Enqueued:
+def _all_new(batch: InsertRows, created: Mapping[str, Row]) -> list[Enqueued]:
+    """The answers for new jobs. Those of one statement have one time, which is converted once."""
+    answers, last, at = [], None, batch.made_at
+    for job in batch.jobs:
+        stored_at = created[job["id"]]["created_at"]
+        if stored_at != last:
+            last, at = stored_at, read_instant(stored_at)
+        assert at is not None
+        answers.append(_new(batch, job, at))
+    return answers
+
+
+def _new(batch: InsertRows, job: Mapping[str, Any], created_at: datetime) -> Enqueued:
     frame = batch.shared_of(job)
     return Enqueued(
         job["id"],
         frame["org_id"],
         frame["job_type"],
-        job["idempotency_key"],
-        read_instant(stored["created_at"]),
+        batch.key_of(job),
+        created_at,
         created=True,
     )
 

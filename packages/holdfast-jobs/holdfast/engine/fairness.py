@@ -67,6 +67,8 @@ class TenantBacklog:
     position: str | None = None
     is_deep: bool = False
     is_cut: bool = False
+    # A claim reads the positions after this one: those before it were claimed.
+    floor: str = NOBODY
 
     @property
     def name(self) -> tuple[str, str]:

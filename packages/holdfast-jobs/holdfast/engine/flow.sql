@@ -3,12 +3,12 @@
 -- poll_queues :many prepared — crosses tenants: queues with jobs to claim or to promote
 -- ORDER BY, because PostgreSQL may answer EXISTS by scanning the table up to the first match.
 SELECT queues.name AS queue,
-       (SELECT 1 FROM holdfast.claimable AS job WHERE job.queue = queues.name
+       (SELECT 1 FROM holdfast.job_ready AS job WHERE job.queue = queues.name
         ORDER BY job.queue, job.limit_key LIMIT 1) AS is_waiting,
-       (SELECT 1 FROM holdfast.claimable AS job WHERE job.queue = queues.name AND job.limit_key > ''
+       (SELECT 1 FROM holdfast.job_ready AS job WHERE job.queue = queues.name AND job.limit_key > ''
         ORDER BY job.queue, job.limit_key LIMIT 1) AS has_keys,
-       (SELECT 1 FROM holdfast.job AS job
-        WHERE job.state = 'queued' AND job.queue = queues.name AND job.not_before_at <= {now}
+       (SELECT 1 FROM holdfast.job_waiting AS job
+        WHERE job.queue = queues.name AND job.not_before_at <= {now}
         ORDER BY job.queue, job.not_before_at LIMIT 1) AS has_due,
        (SELECT 1 FROM holdfast.job_deadline AS deadline
         JOIN holdfast.job AS job ON job.org_id = deadline.org_id AND job.id = deadline.job_id
@@ -32,17 +32,17 @@ seeds AS MATERIALIZED (
 ),
 tenants (queue, limit_key, served, org_id) AS (
     SELECT seeds.queue, seeds.limit_key, seeds.served, coalesce(
-        (SELECT job.org_id FROM holdfast.claimable AS job
+        (SELECT job.org_id FROM holdfast.job_ready AS job
          WHERE job.queue = seeds.queue AND job.limit_key = seeds.limit_key
            AND job.org_id > seeds.served
          ORDER BY job.queue, job.limit_key, job.org_id LIMIT 1),
-        (SELECT job.org_id FROM holdfast.claimable AS job
+        (SELECT job.org_id FROM holdfast.job_ready AS job
          WHERE job.queue = seeds.queue AND job.limit_key = seeds.limit_key
          ORDER BY job.queue, job.limit_key, job.org_id LIMIT 1))
     FROM seeds
     UNION ALL
     SELECT tenants.queue, tenants.limit_key, tenants.served, coalesce(
-        (SELECT job.org_id FROM holdfast.claimable AS job
+        (SELECT job.org_id FROM holdfast.job_ready AS job
          WHERE job.queue = tenants.queue AND job.limit_key = tenants.limit_key
            AND job.org_id > tenants.org_id
            AND job.org_id <= CASE WHEN tenants.org_id > tenants.served
@@ -50,7 +50,7 @@ tenants (queue, limit_key, served, org_id) AS (
                                   ELSE tenants.served END
          ORDER BY job.queue, job.limit_key, job.org_id LIMIT 1),
         CASE WHEN tenants.org_id > tenants.served THEN
-            (SELECT job.org_id FROM holdfast.claimable AS job
+            (SELECT job.org_id FROM holdfast.job_ready AS job
              WHERE job.queue = tenants.queue AND job.limit_key = tenants.limit_key
                AND job.org_id <= tenants.served
              ORDER BY job.queue, job.limit_key, job.org_id LIMIT 1) END)
@@ -64,27 +64,39 @@ SELECT found.queue, found.limit_key, found.org_id,
        coalesce((SELECT tenant.weight FROM holdfast.tenant AS tenant
                  WHERE tenant.org_id = found.org_id), 1) AS weight,
        (SELECT count(*) FROM (
-           SELECT 1 FROM holdfast.claimable AS job
+           SELECT 1 FROM holdfast.job_ready AS job
            WHERE job.queue = found.queue AND job.limit_key = found.limit_key
              AND job.org_id = found.org_id
            ORDER BY job.queue, job.limit_key, job.org_id, job.turn
            LIMIT :reach) AS head) AS depth,
        CASE WHEN (SELECT max(seeds.limit_key) FROM seeds) > '' THEN
-           (SELECT job.turn FROM holdfast.claimable AS job
+           (SELECT job.turn FROM holdfast.job_ready AS job
             WHERE job.queue = found.queue AND job.limit_key = found.limit_key
               AND job.org_id = found.org_id
             ORDER BY job.queue, job.limit_key, job.org_id, job.turn LIMIT 1) END AS turn
 FROM found;
 
+-- count_backlogs :many — crosses tenants: known backlogs after the position that was claimed last
+-- A long transaction of another session keeps the index entries of claimed jobs, and find_backlogs
+-- reads them. This statement starts after them.
+SELECT known.queue, known.limit_key, known.org_id,
+       coalesce((SELECT tenant.weight FROM holdfast.tenant AS tenant
+                 WHERE tenant.org_id = known.org_id), 1) AS weight,
+       (SELECT count(*) FROM (
+           SELECT 1 FROM holdfast.job_ready AS job
+           WHERE job.queue = known.queue AND job.limit_key = known.limit_key
+             AND job.org_id = known.org_id AND job.turn > known.floor
+           ORDER BY job.queue, job.limit_key, job.org_id, job.turn
+           LIMIT :reach) AS head) AS depth
+FROM {rows known: queue text, limit_key text, org_id uuid, floor uuid};
+
 -- load_cursors :many — crosses tenants: the cursor of each queue
--- A new cursor starts at the tenant of the oldest job, found by the index job_oldest.
+-- A new cursor starts at the tenant of the oldest job.
 SELECT queues.name AS queue,
        coalesce(round.stands_at,
-                (SELECT job.org_id FROM holdfast.job AS job
-                 WHERE job.finished_at IS NULL AND job.claimed_at IS NULL
-                   AND job.not_before_at IS NULL
-                   AND job.state <> 'batch_submitted' AND job.queue = queues.name
-                 ORDER BY job.queue, job.created_at, job.id LIMIT 1)) AS stands_at,
+                (SELECT job.org_id FROM holdfast.job_ready AS job
+                 WHERE job.queue = queues.name
+                 ORDER BY job.queue, job.created_at, job.job_id LIMIT 1)) AS stands_at,
        coalesce(round.turn_left, 1) AS turn_left
 FROM {rows queues: name text}
 LEFT JOIN holdfast.queue_round AS round ON round.queue = queues.name AND round.lane = :lane;
@@ -98,45 +110,39 @@ ON CONFLICT (queue, lane) DO UPDATE
 SET stands_at = excluded.stands_at, turn_left = excluded.turn_left, updated_at = excluded.updated_at;
 
 -- promote_due :many — crosses tenants: longest due first; parked notifications move to their queue
+-- A trigger moves the rows to job_ready.
 WITH due AS MATERIALIZED (
-    SELECT org_id, id FROM holdfast.job
-    WHERE state = 'queued' AND queue = :queue AND not_before_at <= {now}
+    SELECT org_id, job_id FROM holdfast.job_waiting AS job
+    WHERE queue = :queue AND not_before_at <= {now}
     ORDER BY queue, not_before_at
     LIMIT :limit
     {skip_held(job)}
 )
-UPDATE holdfast.job AS job
-SET not_before_at = NULL, queue = job.origin_queue, updated_at = {now}
+UPDATE holdfast.job_waiting AS job
+SET not_before_at = NULL,
+    queue = (SELECT asked.origin_queue FROM holdfast.job_envelope AS asked
+             WHERE asked.org_id = job.org_id AND asked.id = job.job_id)
 FROM due
-WHERE job.org_id = due.org_id AND job.id = due.id
+WHERE job.org_id = due.org_id AND job.job_id = due.job_id
 RETURNING job.queue;
 
 -- find_due :many — crosses tenants: tenants with due jobs
 -- One index lookup for each tenant with deferred jobs.
--- The conditions for queued and deferred are written as in the index job_deferred_of_tenant.
 WITH RECURSIVE tenants (org_id) AS (
-    SELECT (SELECT job.org_id FROM holdfast.job AS job
-            WHERE job.finished_at IS NULL AND job.claimed_at IS NULL
-              AND job.not_before_at IS NOT NULL AND job.state <> 'batch_submitted'
-              AND job.queue = :queue
+    SELECT (SELECT job.org_id FROM holdfast.job_waiting AS job
+            WHERE job.queue = :queue
             ORDER BY job.queue, job.org_id LIMIT 1)
     UNION ALL
-    SELECT (SELECT job.org_id FROM holdfast.job AS job
-            WHERE job.finished_at IS NULL AND job.claimed_at IS NULL
-              AND job.not_before_at IS NOT NULL AND job.state <> 'batch_submitted'
-              AND job.queue = :queue
-              AND job.org_id > tenants.org_id
+    SELECT (SELECT job.org_id FROM holdfast.job_waiting AS job
+            WHERE job.queue = :queue AND job.org_id > tenants.org_id
             ORDER BY job.queue, job.org_id LIMIT 1)
     FROM tenants
     WHERE tenants.org_id IS NOT NULL
 ),
 heads AS MATERIALIZED (
     SELECT tenants.org_id,
-           (SELECT job.not_before_at FROM holdfast.job AS job
-            WHERE job.finished_at IS NULL AND job.claimed_at IS NULL
-              AND job.not_before_at IS NOT NULL AND job.state <> 'batch_submitted'
-              AND job.queue = :queue
-              AND job.org_id = tenants.org_id
+           (SELECT job.not_before_at FROM holdfast.job_waiting AS job
+            WHERE job.queue = :queue AND job.org_id = tenants.org_id
             ORDER BY job.queue, job.org_id, job.not_before_at LIMIT 1) AS due_at
     FROM tenants
     WHERE tenants.org_id IS NOT NULL
@@ -147,44 +153,42 @@ SELECT heads.org_id FROM heads WHERE heads.due_at <= {now} ORDER BY heads.due_at
 -- promote_fairly :many — crosses tenants: promote_due with a limit per tenant
 -- Only PostgreSQL has LATERAL.
 WITH due AS MATERIALIZED (
-    SELECT job.org_id, job.id
+    SELECT job.org_id, job.job_id
     FROM {rows tenants: org_id uuid}
     {only sqlite}
-    CROSS JOIN holdfast.job AS job
-    WHERE job.org_id = tenants.org_id AND job.id IN (
-        SELECT waiting.id FROM holdfast.job AS waiting
-        WHERE waiting.finished_at IS NULL AND waiting.claimed_at IS NULL
-          AND waiting.not_before_at IS NOT NULL AND waiting.state <> 'batch_submitted'
-          AND waiting.queue = :queue AND waiting.org_id = tenants.org_id
+    CROSS JOIN holdfast.job_waiting AS job
+    WHERE job.org_id = tenants.org_id AND job.job_id IN (
+        SELECT waiting.job_id FROM holdfast.job_waiting AS waiting
+        WHERE waiting.queue = :queue AND waiting.org_id = tenants.org_id
           AND waiting.not_before_at <= {now}
         ORDER BY waiting.queue, waiting.org_id, waiting.not_before_at
         LIMIT :each)
     {end}
     {only postgres}
     CROSS JOIN LATERAL (
-        SELECT waiting.org_id, waiting.id FROM holdfast.job AS waiting
-        WHERE waiting.finished_at IS NULL AND waiting.claimed_at IS NULL
-          AND waiting.not_before_at IS NOT NULL AND waiting.state <> 'batch_submitted'
-          AND waiting.queue = :queue AND waiting.org_id = tenants.org_id
+        SELECT waiting.org_id, waiting.job_id FROM holdfast.job_waiting AS waiting
+        WHERE waiting.queue = :queue AND waiting.org_id = tenants.org_id
           AND waiting.not_before_at <= {now}
         ORDER BY waiting.queue, waiting.org_id, waiting.not_before_at
         LIMIT :each
         {skip_held(waiting)}) AS job
     {end}
 )
-UPDATE holdfast.job AS job
-SET not_before_at = NULL, queue = job.origin_queue, updated_at = {now}
+UPDATE holdfast.job_waiting AS job
+SET not_before_at = NULL,
+    queue = (SELECT asked.origin_queue FROM holdfast.job_envelope AS asked
+             WHERE asked.org_id = job.org_id AND asked.id = job.job_id)
 FROM due
-WHERE job.org_id = due.org_id AND job.id = due.id
+WHERE job.org_id = due.org_id AND job.job_id = due.job_id
 RETURNING job.queue;
 
 -- find_keys :many — crosses tenants: the limit keys with waiting jobs in a queue, after :after
 WITH RECURSIVE keys (limit_key) AS (
-    SELECT (SELECT job.limit_key FROM holdfast.claimable AS job
+    SELECT (SELECT job.limit_key FROM holdfast.job_ready AS job
             WHERE job.queue = :queue AND job.limit_key > :after
             ORDER BY job.queue, job.limit_key LIMIT 1)
     UNION ALL
-    SELECT (SELECT job.limit_key FROM holdfast.claimable AS job
+    SELECT (SELECT job.limit_key FROM holdfast.job_ready AS job
             WHERE job.queue = :queue AND job.limit_key > keys.limit_key
             ORDER BY job.queue, job.limit_key LIMIT 1)
     FROM keys
@@ -234,8 +238,8 @@ SELECT name, max_running, rate_count, rate_seconds, set_by FROM holdfast.limit_k
 
 -- count_running :many — crosses tenants: active leases, which concurrency caps count
 SELECT queue, org_id, limit_key, count(*) AS jobs
-FROM holdfast.job
-WHERE state = 'processing' AND lease_expires_at >= {now}
+FROM holdfast.job_running
+WHERE lease_expires_at >= {now}
 GROUP BY queue, org_id, limit_key;
 
 -- refill_queue :maybe — crosses tenants: the token bucket of a queue, refilled for the elapsed time
@@ -360,7 +364,7 @@ SELECT queue.name, queue.small_depth
 FROM holdfast.queue AS queue
 WHERE queue.small_depth IS NOT NULL AND queue.small_depth < (
     SELECT count(*) FROM (
-        SELECT 1 FROM holdfast.claimable AS job
+        SELECT 1 FROM holdfast.job_ready AS job
         WHERE job.queue = queue.name
         ORDER BY job.queue, job.limit_key, job.org_id, job.turn
         LIMIT (SELECT max(limited.small_depth) + 1 FROM holdfast.queue AS limited)) AS head);
@@ -368,6 +372,8 @@ WHERE queue.small_depth IS NOT NULL AND queue.small_depth < (
 -- count_waiting :many — crosses tenants: the depth of each queue and the age of its oldest job
 SELECT queue, count(*) AS jobs, count(DISTINCT org_id) AS tenants, min(created_at) AS oldest_at,
        count(not_before_at) AS deferred
-FROM holdfast.job
-WHERE state = 'queued'
+FROM (SELECT queue, org_id, created_at, CAST(NULL AS {instant}) AS not_before_at
+      FROM holdfast.job_ready
+      UNION ALL
+      SELECT queue, org_id, created_at, not_before_at FROM holdfast.job_waiting) AS queued
 GROUP BY queue;

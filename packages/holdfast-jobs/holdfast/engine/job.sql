@@ -1,16 +1,18 @@
 -- The engine's statements. A worker serves every tenant of its queues, so the statements of the job
 -- lifecycle cross tenants and are marked so; each names the tenant of every row that it writes.
 
--- insert_jobs :many — existing keys return no row; if one queue is full, no row is returned
+-- insert_jobs :many bulk — existing keys return no row; if one queue is full, no row is returned
 -- Only PostgreSQL counts a queue in a function, which stops at the limit. WITH comes after INSERT,
 -- because a caller's sqlite3 connection opens its transaction depending on the first word. SQLite
 -- reads the shared columns once and finds each by an automatic index: if every job has its own, the
--- join of 400 took 2.1 ms per job without the index and takes 0.15 ms with it.
-INSERT INTO holdfast.job
+-- join of 400 took 2.1 ms per job without the index and takes 0.15 ms with it. A job without a key
+-- has the key that ends with its id; key_of is the id in a given key of that form. On SQLite events
+-- are numbered without gaps, so an existing key must not get a number.
+INSERT INTO holdfast.job_envelope
     (id, org_id, project_id, job_type, category, actor_type, actor_id, request_id, correlation_id,
      idempotency_key, payload, payload_hash, priority, unit_key, limit_key, turn, scheduled_for,
      traceparent, routing_decision, replay_of, origin_queue, queue, stage, pipeline_version,
-     max_attempts, not_before_at, created_at, updated_at, key_last_seen_at)
+     max_attempts, not_before_at, created_at, event_id)
 WITH RECURSIVE asked AS MATERIALIZED (
     SELECT shared.queue, shared.org_id, queue.max_depth, queue.max_depth_per_tenant,
            sum(shared.jobs) OVER (PARTITION BY shared.queue) AS of_queue,
@@ -24,7 +26,7 @@ keys (queue, limit_key) AS (
     WHERE asked.max_depth_per_tenant IS NOT NULL
     UNION ALL
     SELECT keys.queue,
-           (SELECT job.limit_key FROM holdfast.claimable AS job
+           (SELECT job.limit_key FROM holdfast.job_ready AS job
             WHERE job.queue = keys.queue AND job.limit_key > keys.limit_key
             ORDER BY job.queue, job.limit_key LIMIT 1)
     FROM keys
@@ -35,27 +37,24 @@ crowded AS MATERIALIZED (
     WHERE (asked.max_depth IS NOT NULL AND {only postgres}
            holdfast.is_full(asked.queue, asked.of_queue){end}{only sqlite}
            asked.max_depth < asked.of_queue
-           + (SELECT count(*) FROM holdfast.claimable AS job WHERE job.queue = asked.queue)
-           + (SELECT count(*) FROM holdfast.job AS job WHERE job.queue = asked.queue
-              AND job.state = 'queued' AND job.not_before_at IS NOT NULL){end})
+           + (SELECT count(*) FROM holdfast.job_ready AS job WHERE job.queue = asked.queue)
+           + (SELECT count(*) FROM holdfast.job_waiting AS job WHERE job.queue = asked.queue){end})
        OR (asked.max_depth_per_tenant IS NOT NULL AND asked.max_depth_per_tenant < asked.of_tenant
-           + (SELECT count(*) FROM keys CROSS JOIN holdfast.claimable AS job
+           + (SELECT count(*) FROM keys CROSS JOIN holdfast.job_ready AS job
               WHERE keys.queue = asked.queue AND job.queue = keys.queue
                 AND job.limit_key = keys.limit_key AND job.org_id = asked.org_id)
-           + (SELECT count(*) FROM holdfast.job AS job
-              WHERE job.queue = asked.queue AND job.org_id = asked.org_id
-                AND job.finished_at IS NULL AND job.claimed_at IS NULL
-                AND job.not_before_at IS NOT NULL AND job.state <> 'batch_submitted'))
+           + (SELECT count(*) FROM holdfast.job_waiting AS job
+              WHERE job.queue = asked.queue AND job.org_id = asked.org_id))
 )
 SELECT jobs.id, shared.org_id, shared.project_id, shared.job_type, shared.category,
-       shared.actor_type, shared.actor_id, coalesce(shared.request_id, CAST(jobs.id AS text)),
-       coalesce(shared.correlation_id, shared.request_id, CAST(jobs.id AS text)),
+       shared.actor_type, shared.actor_id, shared.request_id, shared.correlation_id,
        jobs.idempotency_key, jobs.payload, jobs.payload_hash, shared.priority, jobs.unit_key,
-       shared.limit_key, coalesce(jobs.turn, jobs.id), shared.scheduled_for, shared.traceparent,
-       shared.routing_decision, shared.replay_of, shared.origin_queue, shared.queue, shared.stage,
-       shared.pipeline_version, shared.max_attempts, shared.not_before_at, {now}, {now}, {now}
-FROM {rows jobs: frame integer, id uuid, idempotency_key text, payload json, payload_hash text,
-      unit_key text, turn uuid}
+       shared.limit_key, jobs.turn, shared.scheduled_for, shared.traceparent,
+       shared.routing_decision, shared.replay_of, shared.origin_queue,
+       nullif(shared.queue, shared.origin_queue), shared.stage, shared.pipeline_version,
+       shared.max_attempts, shared.not_before_at, {now}, {next_event}
+FROM {rows jobs: frame integer, id uuid, idempotency_key text, key_of uuid, payload json,
+      payload_hash text, unit_key text, turn uuid}
 {only sqlite}CROSS{end} JOIN {only sqlite}(SELECT * FROM {end}{rows shared: frame integer, org_id uuid, project_id uuid,
       job_type text, category text, actor_type text, actor_id text, request_id text,
       correlation_id text, priority smallint, limit_key text, scheduled_for instant,
@@ -64,10 +63,17 @@ FROM {rows jobs: frame integer, id uuid, idempotency_key text, payload json, pay
       LIMIT -1) AS shared{end}
   ON shared.frame = jobs.frame
 WHERE NOT EXISTS (SELECT 1 FROM crowded)
-  AND (SELECT history.id FROM holdfast.job_history AS history
-       WHERE history.org_id = shared.org_id
-         AND history.idempotency_key = jobs.idempotency_key) IS NULL
-ON CONFLICT (org_id, idempotency_key) DO NOTHING
+  AND (SELECT own.id FROM holdfast.job_envelope AS own
+       WHERE own.org_id = shared.org_id AND own.id = jobs.key_of
+         AND own.idempotency_key IS NULL) IS NULL{only sqlite}
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_envelope AS given
+                  WHERE given.org_id = shared.org_id
+                    AND given.idempotency_key = jobs.idempotency_key)
+  AND (shared.replay_of IS NOT NULL OR NOT EXISTS (
+      SELECT 1 FROM holdfast.job_envelope AS given
+      WHERE given.org_id = shared.org_id AND given.job_type = shared.job_type
+        AND given.unit_key = jobs.unit_key AND given.replay_of IS NULL)){end}
+ON CONFLICT DO NOTHING
 RETURNING id, created_at;
 
 -- enqueue_jobs :many — crosses tenants: insert_jobs with its duplicates, on the caller's connection
@@ -79,21 +85,22 @@ FROM holdfast.enqueue_jobs(
     CAST(:now AS timestamptz))
 ORDER BY place;
 
--- find_duplicates :many — the existing jobs with these keys; records that they were requested again
-UPDATE holdfast.job AS job
-SET key_last_seen_at = {now}
-FROM {rows keys: org_id uuid, idempotency_key text}
-WHERE job.org_id = keys.org_id AND job.idempotency_key = keys.idempotency_key
-RETURNING job.id, job.org_id, job.job_type, job.idempotency_key, job.payload_hash, job.created_at,
-          job.attempt_count;
+-- find_duplicates :many — the existing jobs with these keys
+SELECT job.id, job.org_id, job.job_type, keys.idempotency_key, job.payload_hash, job.created_at,
+       job.attempt_count
+FROM {rows keys: org_id uuid, idempotency_key text, key_of uuid}
+JOIN holdfast.job AS job ON job.org_id = keys.org_id AND job.id = coalesce(
+    (SELECT given.id FROM holdfast.job_envelope AS given
+     WHERE given.org_id = keys.org_id AND given.idempotency_key = keys.idempotency_key),
+    (SELECT own.id FROM holdfast.job_envelope AS own
+     WHERE own.org_id = keys.org_id AND own.id = keys.key_of AND own.idempotency_key IS NULL));
 
--- find_archived :many — the same for archived jobs, which change in nothing else
-UPDATE holdfast.job_history AS job
-SET key_last_seen_at = {now}
-FROM {rows keys: org_id uuid, idempotency_key text}
-WHERE job.org_id = keys.org_id AND job.idempotency_key = keys.idempotency_key
-RETURNING job.id, job.org_id, job.job_type, job.idempotency_key, job.payload_hash, job.created_at,
-          job.attempt_count;
+-- record_seen :affected — the keys of these jobs were requested again
+INSERT INTO holdfast.job_key_seen AS mine (org_id, job_id, last_seen_at)
+SELECT DISTINCT seen.org_id, seen.id, {now}
+FROM {rows seen: org_id uuid, id uuid}
+WHERE TRUE
+ON CONFLICT (org_id, job_id) DO UPDATE SET last_seen_at = excluded.last_seen_at;
 
 -- find_full :maybe — crosses tenants: the full queue among the requested ones
 -- Only PostgreSQL counts in a function, which stops at the limit.
@@ -103,39 +110,43 @@ JOIN holdfast.queue AS queue ON queue.name = asked.queue
 WHERE queue.max_depth IS NOT NULL OR queue.max_depth_per_tenant IS NOT NULL
 ORDER BY CASE
     WHEN {only postgres}holdfast.is_full(asked.queue, asked.of_queue){end}{only sqlite}
-         queue.max_depth < asked.of_queue + (
-             SELECT count(*) FROM holdfast.job AS job
-             WHERE job.queue = asked.queue AND job.state = 'queued'){end} THEN 0
-    WHEN queue.max_depth_per_tenant < asked.of_tenant + (
-             SELECT count(*) FROM holdfast.job AS job
-             WHERE job.queue = asked.queue AND job.org_id = asked.org_id
-               AND job.state = 'queued') THEN 0
+         queue.max_depth < asked.of_queue
+         + (SELECT count(*) FROM holdfast.job_ready AS job WHERE job.queue = asked.queue)
+         + (SELECT count(*) FROM holdfast.job_waiting AS job
+            WHERE job.queue = asked.queue){end} THEN 0
+    WHEN queue.max_depth_per_tenant < asked.of_tenant
+         + (SELECT count(*) FROM holdfast.job_ready AS job
+            WHERE job.queue = asked.queue AND job.org_id = asked.org_id)
+         + (SELECT count(*) FROM holdfast.job_waiting AS job
+            WHERE job.queue = asked.queue AND job.org_id = asked.org_id) THEN 0
     ELSE 1 END
 LIMIT 1;
 
 -- claim_jobs :many — crosses tenants: claim the allocated share of each tenant backlog
--- The backlogs may be of any number of queues. Only PostgreSQL has LATERAL; SQLite walks the index
--- of each backlog with a recursive query. MATERIALIZED keeps PostgreSQL from repeating a LIMIT
--- under a nested loop and claiming too many. :backlog_count and :limit are row estimates for its
--- planner, which would otherwise sort the table.
+-- The backlogs may be of any number of queues. PostgreSQL claims in this statement; SQLite, which has
+-- no INSERT in WITH, continues with start_jobs. Only PostgreSQL has LATERAL; SQLite walks the rows of
+-- each backlog with a recursive query. MATERIALIZED keeps PostgreSQL from repeating a LIMIT under a
+-- nested loop and claiming too many. :backlog_count and :limit are row estimates for its planner,
+-- which would otherwise sort the table. Expired jobs are canceled by the poll before a claim; the
+-- condition on deadlines is for those that expired since.
 WITH {only sqlite}RECURSIVE{end}
 shares AS MATERIALIZED (
-    SELECT queue, limit_key, org_id, quota
-    FROM {rows shares: queue text, limit_key text, org_id uuid, quota integer}
+    SELECT queue, limit_key, org_id, quota, floor
+    FROM {rows shares: queue text, limit_key text, org_id uuid, quota integer, floor uuid}
     WHERE (SELECT revision FROM holdfast.flow WHERE only_row = 1) = :revision
     LIMIT :backlog_count
 ),
 {only sqlite}
 walk (queue, limit_key, org_id, quota, place, turn) AS (
     SELECT shares.queue, shares.limit_key, shares.org_id, shares.quota, 1,
-           (SELECT job.turn FROM holdfast.claimable AS job
+           (SELECT job.turn FROM holdfast.job_ready AS job
             WHERE job.queue = shares.queue AND job.limit_key = shares.limit_key
-              AND job.org_id = shares.org_id
+              AND job.org_id = shares.org_id AND job.turn > shares.floor
             ORDER BY job.turn LIMIT 1)
     FROM shares
     UNION ALL
     SELECT walk.queue, walk.limit_key, walk.org_id, walk.quota, walk.place + 1,
-           (SELECT job.turn FROM holdfast.claimable AS job
+           (SELECT job.turn FROM holdfast.job_ready AS job
             WHERE job.queue = walk.queue AND job.limit_key = walk.limit_key
               AND job.org_id = walk.org_id AND job.turn > walk.turn
             ORDER BY job.turn LIMIT 1)
@@ -144,50 +155,76 @@ walk (queue, limit_key, org_id, quota, place, turn) AS (
 ),
 {end}
 taken AS MATERIALIZED (
-    SELECT job.org_id, job.id
+    SELECT job.queue, job.limit_key, job.org_id, job.turn, job.job_id, job.lease_token
     {only sqlite}
     FROM walk
-    CROSS JOIN holdfast.job AS job
-    WHERE job.state = 'queued' AND job.not_before_at IS NULL
-      AND job.queue = walk.queue AND job.limit_key = walk.limit_key
+    CROSS JOIN holdfast.job_ready AS job
+    WHERE job.queue = walk.queue AND job.limit_key = walk.limit_key
       AND job.org_id = walk.org_id AND job.turn = walk.turn
     {end}
     {only postgres}
     FROM shares
     CROSS JOIN LATERAL (
-        SELECT waiting.org_id, waiting.id FROM holdfast.job AS waiting
-        WHERE waiting.state = 'queued' AND waiting.not_before_at IS NULL
-          AND waiting.queue = shares.queue AND waiting.limit_key = shares.limit_key
-          AND waiting.org_id = shares.org_id
-          AND (waiting.unit_key IS NULL
-               OR {unit_free(CAST(waiting.org_id AS text) || waiting.job_type || waiting.unit_key)})
-        ORDER BY waiting.queue, waiting.limit_key, waiting.org_id, waiting.turn
+        SELECT ready.* FROM holdfast.job_ready AS ready
+        WHERE ready.queue = shares.queue AND ready.limit_key = shares.limit_key
+          AND ready.org_id = shares.org_id AND ready.turn > shares.floor
+          AND (ready.unit = '' OR {unit_free(CAST(ready.org_id AS text) || ready.unit)})
+        ORDER BY ready.queue, ready.limit_key, ready.org_id, ready.turn
         LIMIT shares.quota
-        {skip_held(waiting)}) AS job
+        {skip_locked}) AS job
     WHERE TRUE
     {end}
-      -- Expired jobs are canceled by the poll before a claim; this is for those that expired since.
       AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
-                    WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id)
+                    WHERE deadline.org_id = job.org_id AND deadline.job_id = job.job_id)
                    > {now}, TRUE)
     LIMIT :limit
-)
-UPDATE holdfast.job AS job
-SET state = 'processing', lease_token = lease_token + 1, claimed_at = {now},
-    claimed_by = :worker_id, lease_expires_at = {later(:lease_ms)}, updated_at = {now}
-FROM taken
-WHERE job.org_id = taken.org_id AND job.id = taken.id
-RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
-          job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
-          job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
-          job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
-          job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
-          job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
+),
+found AS MATERIALIZED (
+    SELECT asked.id, asked.org_id, asked.project_id, asked.job_type, asked.category, asked.actor_type,
+           asked.actor_id, coalesce(asked.request_id, CAST(asked.id AS text)) AS request_id,
+           coalesce(asked.correlation_id, asked.request_id, CAST(asked.id AS text))
+               AS correlation_id,
+           coalesce(asked.idempotency_key,
+                    asked.job_type || ':' || CAST(asked.org_id AS text) || ':'
+                    || coalesce(CAST(asked.project_id AS text), '') || ':'
+                    || replace(CAST(asked.id AS text), '-', '')) AS idempotency_key,
+           asked.payload, asked.priority, asked.unit_key, asked.scheduled_for, asked.traceparent,
+           asked.routing_decision, asked.replay_of, asked.created_at, taken.queue,
+           coalesce(attempt.stage, asked.stage) AS stage,
+           coalesce(attempt.pipeline_version, asked.pipeline_version) AS pipeline_version,
+           coalesce(attempt.attempt_count, 0) AS attempt_count,
+           coalesce(attempt.max_attempts, asked.max_attempts) AS max_attempts,
+           taken.lease_token + 1 AS lease_token, {now} AS claimed_at,
+           CAST(:worker_id AS text) AS claimed_by,
+           (SELECT cancel.requested_at FROM holdfast.job_cancel AS cancel
+            WHERE cancel.org_id = taken.org_id
+              AND cancel.job_id = CASE WHEN taken.lease_token > 0 THEN taken.job_id END)
+               AS cancel_requested_at,
+           attempt.first_failed_at, taken.turn, taken.limit_key
+    FROM taken
+    JOIN holdfast.job_envelope AS asked
+      ON asked.org_id = taken.org_id AND asked.id = taken.job_id
+    LEFT JOIN holdfast.job_attempt AS attempt
+      ON attempt.org_id = taken.org_id
+     AND attempt.job_id = CASE WHEN taken.lease_token > 0 THEN taken.job_id END
+     AND attempt.number = (
+        SELECT max(newest.number) FROM holdfast.job_attempt AS newest
+        WHERE newest.org_id = taken.org_id AND newest.job_id = taken.job_id)
+){only postgres},
+started AS (
+    INSERT INTO holdfast.job_running
+        (org_id, job_id, turn, claimed_at, lease_expires_at, lease_token, started_attempt,
+         attempt_count, max_attempts, queue, limit_key, stage, claimed_by)
+    SELECT org_id, id, turn, claimed_at, {later(:lease_ms)}, lease_token, attempt_count + 1,
+           attempt_count, max_attempts, queue, limit_key, stage, claimed_by
+    FROM found
+){end}
+SELECT * FROM found;
 
 -- claim_oldest :many — crosses tenants: the oldest jobs of each queue, in the order of the queues
--- The conditions of queued and not deferred jobs are written as in the index job_oldest. SQLite has
--- no LATERAL: it looks up the oldest jobs of each queue by the primary key. With a further column it
--- would evaluate the subquery again for each row: 500 jobs took 230 ms instead of 20.
+-- PostgreSQL claims in this statement; SQLite continues with start_jobs. SQLite has no LATERAL: it
+-- looks up the oldest jobs of each queue by the primary key. With a further column it would evaluate
+-- the subquery again for each row: 500 jobs took 230 ms instead of 20.
 WITH keys AS MATERIALIZED (
     SELECT limit_key, room FROM {rows keys: limit_key text, room integer}
 ),
@@ -201,53 +238,62 @@ queues AS MATERIALIZED (
     SELECT place, name FROM {rows queues: place integer, name text}
     LIMIT :queue_count
 ),
-waiting AS MATERIALIZED (
-    SELECT queues.place, found.org_id, found.id, found.limit_key, found.created_at
+oldest AS MATERIALIZED (
+    SELECT queues.place, queues.name AS queue, found.org_id, found.id, found.limit_key,
+           found.created_at{only postgres}, found.turn, found.lease_token{end}
     FROM queues
     {only postgres}CROSS JOIN LATERAL ({end}
-    {only sqlite}CROSS JOIN holdfast.job AS found
+    {only sqlite}CROSS JOIN holdfast.job_envelope AS found
         ON (found.org_id, found.id) IN ({end}
-        SELECT oldest.org_id, oldest.id{only postgres}, oldest.limit_key, oldest.created_at{end} FROM (
+        SELECT oldest.org_id, oldest.id{only postgres}, oldest.limit_key, oldest.created_at,
+               oldest.turn, oldest.lease_token{end} FROM (
             SELECT * FROM (
-                SELECT org_id, id, limit_key, created_at
-                FROM holdfast.job AS job
-                WHERE finished_at IS NULL AND claimed_at IS NULL AND not_before_at IS NULL
-                  AND state <> 'batch_submitted' AND queue = queues.name
+                SELECT job.org_id, job.job_id AS id, job.limit_key, job.created_at, job.turn,
+                       job.lease_token
+                FROM holdfast.job_ready AS job
+                JOIN holdfast.job_envelope AS asked
+                  ON asked.org_id = job.org_id AND asked.id = job.job_id
+                WHERE job.queue = queues.name
                   AND (:any_type = 1
-                       OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
-                  AND (limit_key = '~batch') = (:of_batch = 1)
-                  AND limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
-                  AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
+                       OR asked.job_type IN (
+                           SELECT types.job_type FROM {rows types: job_type text}))
+                  AND (job.limit_key = '~batch') = (:of_batch = 1)
+                  AND job.limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
+                  AND asked.id NOT IN (SELECT without.id FROM {rows without: id uuid})
                   AND (:any_route = 1 OR NOT EXISTS (
                       SELECT 1 FROM {rows shut: org_id uuid, provider text, model text}
-                      WHERE shut.org_id = job.org_id
-                        AND shut.provider = coalesce({field(job.routing_decision, provider)}, '')
-                        AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
-                  AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
-                  AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
-                ORDER BY queue, created_at, id
+                      WHERE shut.org_id = asked.org_id
+                        AND shut.provider = coalesce({field(asked.routing_decision, provider)}, '')
+                        AND shut.model = coalesce({field(asked.routing_decision, model)}, '')))
+                  AND job.org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
+                  AND (asked.unit_key IS NULL OR {unit_free(CAST(asked.org_id AS text) || asked.job_type || asked.unit_key)})
+                ORDER BY job.queue, job.created_at, job.job_id
                 LIMIT :limit
                 {skip_held(job)}
             ) AS fresh
             UNION ALL
             SELECT * FROM (
-                SELECT org_id, id, limit_key, created_at
-                FROM holdfast.job AS job
-                WHERE state = 'queued' AND queue = queues.name AND not_before_at IS NOT NULL
-                  AND (:waits_too = 1 OR not_before_at <= {now})
+                SELECT job.org_id, job.job_id AS id, job.limit_key, job.created_at, job.turn,
+                       job.lease_token
+                FROM holdfast.job_waiting AS job
+                JOIN holdfast.job_envelope AS asked
+                  ON asked.org_id = job.org_id AND asked.id = job.job_id
+                WHERE job.queue = queues.name
+                  AND (:waits_too = 1 OR job.not_before_at <= {now})
                   AND (:any_type = 1
-                       OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
-                  AND (limit_key = '~batch') = (:of_batch = 1)
-                  AND limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
-                  AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
+                       OR asked.job_type IN (
+                           SELECT types.job_type FROM {rows types: job_type text}))
+                  AND (job.limit_key = '~batch') = (:of_batch = 1)
+                  AND job.limit_key NOT IN (SELECT keys.limit_key FROM keys WHERE keys.room < 1)
+                  AND asked.id NOT IN (SELECT without.id FROM {rows without: id uuid})
                   AND (:any_route = 1 OR NOT EXISTS (
                       SELECT 1 FROM {rows shut: org_id uuid, provider text, model text}
-                      WHERE shut.org_id = job.org_id
-                        AND shut.provider = coalesce({field(job.routing_decision, provider)}, '')
-                        AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
-                  AND org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
-                  AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
-                ORDER BY created_at, id
+                      WHERE shut.org_id = asked.org_id
+                        AND shut.provider = coalesce({field(asked.routing_decision, provider)}, '')
+                        AND shut.model = coalesce({field(asked.routing_decision, model)}, '')))
+                  AND job.org_id NOT IN (SELECT caps.org_id FROM caps WHERE caps.room < 1)
+                  AND (asked.unit_key IS NULL OR {unit_free(CAST(asked.org_id AS text) || asked.job_type || asked.unit_key)})
+                ORDER BY job.created_at, job.job_id
                 LIMIT :limit
                 {skip_held(job)}
             ) AS early
@@ -255,13 +301,30 @@ waiting AS MATERIALIZED (
     ) {only postgres}AS found{end}
 ),
 placed AS (
-    SELECT place, org_id, id, limit_key, created_at,
+    SELECT oldest.*,
            row_number() OVER (PARTITION BY limit_key ORDER BY place, created_at, id) AS of_key,
            row_number() OVER (PARTITION BY org_id ORDER BY place, created_at, id) AS of_tenant
-    FROM waiting
+    FROM oldest
 ),
 taken AS MATERIALIZED (
-    SELECT placed.org_id, placed.id FROM placed
+    {only postgres}
+    SELECT placed.queue, placed.limit_key, placed.org_id, placed.turn, placed.id AS job_id,
+           placed.lease_token
+    FROM placed
+    {end}
+    {only sqlite}
+    SELECT placed.queue, placed.limit_key, placed.org_id, coalesce(asked.turn, asked.id) AS turn,
+           placed.id AS job_id,
+           coalesce(waiting.lease_token, ready.lease_token) AS lease_token
+    FROM placed
+    CROSS JOIN holdfast.job_envelope AS asked
+      ON asked.org_id = placed.org_id AND asked.id = placed.id
+    LEFT JOIN holdfast.job_waiting AS waiting
+      ON waiting.org_id = placed.org_id AND waiting.job_id = placed.id
+    LEFT JOIN holdfast.job_ready AS ready
+      ON ready.queue = placed.queue AND ready.limit_key = placed.limit_key
+     AND ready.org_id = placed.org_id AND ready.turn = coalesce(asked.turn, asked.id)
+    {end}
     WHERE (SELECT revision FROM holdfast.flow WHERE only_row = 1) = :revision
       AND placed.of_key <= coalesce(
           (SELECT keys.room FROM keys WHERE keys.limit_key = placed.limit_key),
@@ -276,114 +339,113 @@ taken AS MATERIALIZED (
                    > {now}, TRUE)
     ORDER BY placed.place, placed.created_at, placed.id
     LIMIT :limit
-)
-UPDATE holdfast.job AS job
-SET state = 'processing', lease_token = lease_token + 1, claimed_at = {now},
-    claimed_by = :worker_id, lease_expires_at = {later(:lease_ms)}, updated_at = {now}
-FROM taken
-WHERE job.org_id = taken.org_id AND job.id = taken.id
-RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
-          job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
-          job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
-          job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
-          job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
-          job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
+),
+found AS MATERIALIZED (
+    SELECT asked.id, asked.org_id, asked.project_id, asked.job_type, asked.category, asked.actor_type,
+           asked.actor_id, coalesce(asked.request_id, CAST(asked.id AS text)) AS request_id,
+           coalesce(asked.correlation_id, asked.request_id, CAST(asked.id AS text))
+               AS correlation_id,
+           coalesce(asked.idempotency_key,
+                    asked.job_type || ':' || CAST(asked.org_id AS text) || ':'
+                    || coalesce(CAST(asked.project_id AS text), '') || ':'
+                    || replace(CAST(asked.id AS text), '-', '')) AS idempotency_key,
+           asked.payload, asked.priority, asked.unit_key, asked.scheduled_for, asked.traceparent,
+           asked.routing_decision, asked.replay_of, asked.created_at, taken.queue,
+           coalesce(attempt.stage, asked.stage) AS stage,
+           coalesce(attempt.pipeline_version, asked.pipeline_version) AS pipeline_version,
+           coalesce(attempt.attempt_count, 0) AS attempt_count,
+           coalesce(attempt.max_attempts, asked.max_attempts) AS max_attempts,
+           taken.lease_token + 1 AS lease_token, {now} AS claimed_at,
+           CAST(:worker_id AS text) AS claimed_by,
+           (SELECT cancel.requested_at FROM holdfast.job_cancel AS cancel
+            WHERE cancel.org_id = taken.org_id
+              AND cancel.job_id = CASE WHEN taken.lease_token > 0 THEN taken.job_id END)
+               AS cancel_requested_at,
+           attempt.first_failed_at, taken.turn, taken.limit_key
+    FROM taken
+    JOIN holdfast.job_envelope AS asked
+      ON asked.org_id = taken.org_id AND asked.id = taken.job_id
+    LEFT JOIN holdfast.job_attempt AS attempt
+      ON attempt.org_id = taken.org_id
+     AND attempt.job_id = CASE WHEN taken.lease_token > 0 THEN taken.job_id END
+     AND attempt.number = (
+        SELECT max(newest.number) FROM holdfast.job_attempt AS newest
+        WHERE newest.org_id = taken.org_id AND newest.job_id = taken.job_id)
+){only postgres},
+started AS (
+    INSERT INTO holdfast.job_running
+        (org_id, job_id, turn, claimed_at, lease_expires_at, lease_token, started_attempt,
+         attempt_count, max_attempts, queue, limit_key, stage, claimed_by)
+    SELECT org_id, id, turn, claimed_at, {later(:lease_ms)}, lease_token, attempt_count + 1,
+           attempt_count, max_attempts, queue, limit_key, stage, claimed_by
+    FROM found
+){end}
+SELECT * FROM found;
 
--- list_due :many — crosses tenants: the rows that claim_oldest would consider
-SELECT org_id, id, limit_key
-FROM holdfast.job AS job
-WHERE state = 'queued' AND queue = :queue
-  AND (not_before_at IS NULL OR :waits_too = 1 OR not_before_at <= {now})
-  AND (:any_type = 1 OR job_type IN (SELECT types.job_type FROM {rows types: job_type text}))
-  AND (limit_key = '~batch') = (:of_batch = 1)
-  AND id NOT IN (SELECT without.id FROM {rows without: id uuid})
-  AND (:any_route = 1 OR NOT EXISTS (
-      SELECT 1 FROM {rows shut: org_id uuid, provider text, model text}
-      WHERE shut.org_id = job.org_id
-        AND shut.provider = coalesce({field(job.routing_decision, provider)}, '')
-        AND shut.model = coalesce({field(job.routing_decision, model)}, '')))
-ORDER BY created_at, id
-LIMIT :limit;
-
--- list_backlog :many — crosses tenants: the first jobs of one backlog
-SELECT org_id, id, limit_key
-FROM holdfast.job
-WHERE state = 'queued' AND not_before_at IS NULL
-  AND queue = :queue AND limit_key = :limit_key AND org_id = :org_id
-ORDER BY queue, limit_key, org_id, turn
-LIMIT :limit;
-
--- claim_job :many — crosses tenants: claim_jobs for one row, when another one violates a constraint
-UPDATE holdfast.job AS job
-SET state = 'processing', lease_token = lease_token + 1, claimed_at = {now},
-    claimed_by = :worker_id, lease_expires_at = {later(:lease_ms)}, updated_at = {now}
-WHERE job.org_id = :org_id AND job.id = :id AND job.state = 'queued'
-  AND (job.not_before_at IS NULL OR job.not_before_at <= {now})
-  AND (job.unit_key IS NULL
-       OR {unit_free(CAST(job.org_id AS text) || job.job_type || job.unit_key)})
-  AND coalesce((SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
-                WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id)
-               > {now}, TRUE)
-RETURNING job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
-          job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
-          job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
-          job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
-          job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
-          job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key;
-
--- repair_job :affected — crosses tenants: repair an invalid row, so that it can be dead-lettered
-UPDATE holdfast.job
-SET max_attempts = CASE WHEN attempt_count >= max_attempts THEN attempt_count + 1
-                        ELSE max_attempts END,
-    result = NULL, updated_at = {now}
-WHERE org_id = :org_id AND id = :id AND state IN ('queued', 'processing');
+-- start_jobs :affected bulk — crosses tenants: the claims that claim_jobs or claim_oldest has found
+INSERT INTO holdfast.job_running
+    (org_id, job_id, turn, started_event_id, claimed_at, lease_expires_at, lease_token,
+     started_attempt, attempt_count, max_attempts, queue, limit_key, stage, claimed_by)
+SELECT claims.org_id, claims.id, claims.position, {next_event}, claims.claimed_at,
+       {later(:lease_ms)}, claims.lease_token, claims.attempt_count + 1, claims.attempt_count,
+       claims.max_attempts, claims.queue,
+       claims.limit_key, claims.stage, claims.claimed_by
+FROM {rows claims: org_id uuid, id uuid, position uuid, claimed_at instant, lease_token integer,
+      attempt_count integer, max_attempts integer, queue text, limit_key text, stage text,
+      claimed_by text}
+WHERE TRUE;
 
 -- renew_leases :many bulk — crosses tenants: renew leases that are still held; the others are lost
-UPDATE holdfast.job AS job
+UPDATE holdfast.job_running AS job
 SET lease_expires_at = {later(:lease_ms)}
-FROM {rows held: org_id uuid, id uuid, lease_token bigint}
-WHERE job.org_id = held.org_id AND job.id = held.id AND job.lease_token = held.lease_token
-  AND job.state = 'processing'
-RETURNING job.org_id, job.id, job.lease_token, job.cancel_requested_at;
+FROM {rows held: org_id uuid, id uuid, lease_token integer}
+WHERE job.org_id = held.org_id AND job.job_id = held.id AND job.lease_token = held.lease_token
+RETURNING job.org_id, job.job_id AS id, job.lease_token;
 
 -- renew_free_leases :many — crosses tenants: renew_leases without locked rows
 WITH free AS MATERIALIZED (
-    SELECT job.org_id, job.id
-    FROM {rows held: org_id uuid, id uuid, lease_token bigint}
-    JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.id
-     AND job.lease_token = held.lease_token AND job.state = 'processing'
+    SELECT job.org_id, job.job_id
+    FROM {rows held: org_id uuid, id uuid, lease_token integer}
+    JOIN holdfast.job_running AS job ON job.org_id = held.org_id AND job.job_id = held.id
+     AND job.lease_token = held.lease_token
     {skip_held(job)}
 )
-UPDATE holdfast.job AS job
+UPDATE holdfast.job_running AS job
 SET lease_expires_at = {later(:lease_ms)}
 FROM free
-WHERE job.org_id = free.org_id AND job.id = free.id
-RETURNING job.org_id, job.id, job.lease_token, job.cancel_requested_at;
+WHERE job.org_id = free.org_id AND job.job_id = free.job_id
+RETURNING job.org_id, job.job_id AS id, job.lease_token;
 
 -- find_leases :many — crosses tenants: which of these claims are still held; takes no lock
-SELECT job.org_id, job.id, job.lease_token, job.cancel_requested_at
-FROM {rows held: org_id uuid, id uuid, lease_token bigint}
-JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.id
- AND job.lease_token = held.lease_token AND job.state = 'processing';
+SELECT job.org_id, job.job_id AS id, job.lease_token
+FROM {rows held: org_id uuid, id uuid, lease_token integer}
+JOIN holdfast.job_running AS job ON job.org_id = held.org_id AND job.job_id = held.id
+ AND job.lease_token = held.lease_token;
 
 -- find_lease :maybe — whether the claim is still held; takes no lock
-SELECT id, cancel_requested_at FROM holdfast.job
-WHERE org_id = :org_id AND id = :id AND lease_token = :lease_token AND state = 'processing';
+SELECT job.job_id AS id, cancel.requested_at AS cancel_requested_at
+FROM holdfast.job_running AS job
+LEFT JOIN holdfast.job_cancel AS cancel
+  ON cancel.org_id = job.org_id AND cancel.job_id = job.job_id
+WHERE job.org_id = :org_id AND job.job_id = :id AND job.lease_token = :lease_token;
 
 -- check_lease :maybe — whether the claim is still held; locks the row until the transaction ends
-SELECT id, cancel_requested_at FROM holdfast.job
-WHERE org_id = :org_id AND id = :id AND lease_token = :lease_token AND state = 'processing'
+SELECT job.job_id AS id,
+       (SELECT cancel.requested_at FROM holdfast.job_cancel AS cancel
+        WHERE cancel.org_id = job.org_id AND cancel.job_id = job.job_id) AS cancel_requested_at
+FROM holdfast.job_running AS job
+WHERE job.org_id = :org_id AND job.job_id = :id AND job.lease_token = :lease_token
 {hold_row};
 
 -- read_clock :one — crosses tenants: the current time of the store
 SELECT {now} AS now;
 
 -- find_canceled :many — crosses tenants: claims of this worker for which a cancel was requested
-SELECT job.org_id, job.id, job.lease_token
-FROM {rows held: org_id uuid, id uuid, lease_token bigint}
-JOIN holdfast.job AS job
-  ON job.org_id = held.org_id AND job.id = held.id AND job.lease_token = held.lease_token
-WHERE job.cancel_requested_at IS NOT NULL;
+SELECT job.org_id, job.job_id AS id, job.lease_token
+FROM {rows held: org_id uuid, id uuid, lease_token integer}
+JOIN holdfast.job_cancel AS cancel ON cancel.org_id = held.org_id AND cancel.job_id = held.id
+JOIN holdfast.job_running AS job
+  ON job.org_id = held.org_id AND job.job_id = held.id AND job.lease_token = held.lease_token;
 
 -- find_stale :many — crosses tenants: claims whose lease expired or whose worker is dead
 -- Only PostgreSQL can lock the dead letter of a replay; SQLite has one writer. A claim of batch
@@ -391,88 +453,191 @@ WHERE job.cancel_requested_at IS NOT NULL;
 -- heartbeat after the lease ended is alive and does not hold the claim. A worker whose next
 -- heartbeat may still arrive is waited for: two intervals of heartbeat.beat_seconds. The statement
 -- waits for no lock: not of a row, an execution unit, or the dead letter of a replay.
-SELECT id, org_id, project_id, job_type, category, actor_type, actor_id, request_id,
-       correlation_id, idempotency_key, payload, priority, unit_key, scheduled_for, traceparent,
-       routing_decision, replay_of, created_at, queue, stage, pipeline_version, attempt_count,
-       max_attempts, lease_token, claimed_at, claimed_by, cancel_requested_at, first_failed_at,
-       turn, limit_key,
+SELECT job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type, job.actor_id,
+       job.request_id, job.correlation_id, job.idempotency_key, job.payload, job.priority,
+       job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision, job.replay_of,
+       job.created_at, job.queue, job.stage, job.pipeline_version, job.attempt_count,
+       job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by, job.cancel_requested_at,
+       job.first_failed_at, job.turn, job.limit_key,
        CASE WHEN CAST(:dead_worker_id AS text) IS NULL AND EXISTS (
                 SELECT 1 FROM holdfast.worker AS worker
-                WHERE worker.worker_id = job.claimed_by AND worker.seen_at > job.lease_expires_at)
-            THEN (SELECT count(*) FROM holdfast.job_event AS event
-                  WHERE event.job_id = job.id AND event.org_id = job.org_id
+                WHERE worker.worker_id = running.claimed_by
+                  AND worker.seen_at > running.lease_expires_at)
+            THEN (SELECT count(*) FROM holdfast.audit_event AS event
+                  WHERE event.jobs IS NULL AND event.job_id = job.id AND event.org_id = job.org_id
                     AND event.name = 'job.released'
                     AND {field(event.detail, reason)} = 'lease_expired') END AS releases
-FROM holdfast.job AS job
-WHERE state = 'processing'
-  AND (claimed_by = CAST(:dead_worker_id AS text)
-       OR (CAST(:dead_worker_id AS text) IS NULL AND lease_expires_at < {now}
+FROM holdfast.job_running AS running
+JOIN holdfast.job AS job ON job.org_id = running.org_id AND job.id = running.job_id
+WHERE (running.claimed_by = CAST(:dead_worker_id AS text)
+       OR (CAST(:dead_worker_id AS text) IS NULL AND running.lease_expires_at < {now}
            AND NOT EXISTS (
                SELECT 1 FROM holdfast.worker AS worker
-               WHERE worker.worker_id = job.claimed_by AND worker.seen_at <= job.lease_expires_at
+               WHERE worker.worker_id = running.claimed_by
+                 AND worker.seen_at <= running.lease_expires_at
                  AND worker.seen_at > {later(-2 * CASE WHEN worker.lease_ms < 45000
                                                        THEN worker.lease_ms / 3 ELSE 15000 END)})))
-  AND (claimed_by = coalesce(CAST(:dead_worker_id AS text), '') OR NOT EXISTS (
+  AND (running.claimed_by = coalesce(CAST(:dead_worker_id AS text), '') OR NOT EXISTS (
       SELECT 1 FROM holdfast.lease_extension AS extension
-      WHERE extension.org_id = job.org_id AND extension.job_id = job.id
-        AND extension.lease_token = job.lease_token AND extension.lease_expires_at >= {now}))
-  AND limit_key <> '~batch'
-  AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
+      WHERE extension.org_id = running.org_id AND extension.job_id = running.job_id
+        AND extension.lease_token = running.lease_token AND extension.lease_expires_at >= {now}))
+  AND running.limit_key <> '~batch'
+  AND (job.unit_key IS NULL OR {unit_free(CAST(job.org_id AS text) || job.job_type || job.unit_key)})
   {only postgres}
-  AND (replay_of IS NULL
+  AND (job.replay_of IS NULL
        OR EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
                   WHERE letter.org_id = job.org_id AND letter.job_id = job.replay_of
                   FOR UPDATE SKIP LOCKED)
        OR NOT EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
                       WHERE letter.org_id = job.org_id AND letter.job_id = job.replay_of))
   {end}
-ORDER BY lease_expires_at
+ORDER BY running.lease_expires_at
 LIMIT :limit
-{skip_held(job)};
+{skip_held(running)};
 
 -- count_stale :one — crosses tenants: whether there is a claim to rescue: 0 or 1
 SELECT count(*) AS jobs
-FROM (SELECT 1 AS one FROM holdfast.job AS job
-      WHERE state = 'processing' AND lease_expires_at < {now}
-        AND limit_key <> '~batch'
+FROM (SELECT 1 AS one FROM holdfast.job_running AS job
+      WHERE lease_expires_at < {now} AND limit_key <> '~batch'
       LIMIT 1) AS stale;
 
--- settle_jobs :many bulk — crosses tenants: write outcomes of held claims; a lost lease changes nothing
+-- insert_outcomes :many bulk — crosses tenants: the outcomes of held claims; a lost lease changes nothing
 -- The store knows the key lifetime of every category, also of those that this process does not
 -- know.
-UPDATE holdfast.job AS job
-SET state = changes.state,
-    queue = coalesce(changes.queue, job.queue),
-    stage = coalesce(changes.stage, job.stage),
-    pipeline_version = coalesce(changes.pipeline_version, job.pipeline_version),
-    attempt_count = changes.attempt_count,
-    max_attempts = coalesce(changes.max_attempts, job.max_attempts),
-    not_before_at = CASE WHEN changes.delay_ms IS NULL THEN job.not_before_at
-                         ELSE {later(changes.delay_ms)} END,
-    lease_expires_at = CASE WHEN changes.state = 'processing' THEN job.lease_expires_at END,
-    claimed_at = CASE WHEN changes.state = 'processing' THEN job.claimed_at END,
-    claimed_by = CASE WHEN changes.state = 'processing' THEN job.claimed_by END,
-    provider_batch_id = coalesce(job.provider_batch_id, changes.provider_batch_id),
-    error_class = coalesce(changes.error_class, job.error_class),
-    last_error = coalesce(changes.last_error, job.last_error),
-    last_error_at = CASE WHEN changes.last_error IS NULL THEN job.last_error_at ELSE {now} END,
-    -- The earlier of the two, in case the clock was set back.
-    first_failed_at = CASE WHEN changes.last_error IS NULL OR job.first_failed_at < {now}
-                           THEN job.first_failed_at ELSE {now} END,
-    result = changes.result,
-    finished_at = CASE WHEN changes.state IN ('completed', 'failed', 'canceled') THEN {now} END,
-    key_expires_at = CASE WHEN changes.state IN ('completed', 'failed', 'canceled') THEN
-        {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
-                         WHERE category.name = job.category), 2592000000))} END,
-    updated_at = {now}
-FROM {rows changes: org_id uuid, id uuid, lease_token bigint, state text, queue text, stage text,
-      pipeline_version text, attempt_count integer, max_attempts integer, delay_ms bigint,
-      provider_batch_id text, error_class text, last_error text, result json, was text,
+INSERT INTO holdfast.job_outcome
+    (org_id, job_id, event_id, settled_by, started_event_id, started_attempt, claimed_at, claimed_by,
+     finished_at, key_expires_at, lease_token, attempt_count, state, stage, error_class, last_error,
+     provider_batch_id, result)
+WITH keys AS MATERIALIZED (
+    SELECT name AS category, {later(key_ttl_ms)} AS expires_at FROM holdfast.category
+)
+SELECT held.org_id, held.job_id, CASE WHEN changes.in_group = 1 THEN {only postgres}{next_event}{end}{only sqlite}
+       (SELECT coalesce(max(id), 0) FROM holdfast.audit_event)
+       + row_number() OVER (PARTITION BY changes.in_group){end} END,
+       CASE WHEN changes.in_group = 1 THEN CAST(:actor_id AS text) END, held.started_event_id,
+       held.started_attempt, held.claimed_at, held.claimed_by, {now},
+       coalesce(keys.expires_at, {later(2592000000)}),
+       held.lease_token, changes.attempt_count, changes.state, nullif(changes.stage, held.stage),
+       changes.error_class, changes.last_error, NULL, changes.result
+FROM {rows changes: org_id uuid, id uuid, lease_token integer, state text, stage text,
+      attempt_count integer, error_class text, last_error text, result json, category text,
+      at_stage text, in_group integer}
+JOIN holdfast.job_running AS held
+  ON held.org_id = changes.org_id AND held.job_id = changes.id
+ AND held.lease_token = changes.lease_token AND held.stage IN (changes.at_stage, '')
+LEFT JOIN keys ON keys.category = changes.category
+WHERE TRUE
+ORDER BY held.org_id
+RETURNING org_id, job_id, lease_token;
+
+-- insert_outcomes_of_batch :many bulk — crosses tenants: the same for jobs that a provider had
+INSERT INTO holdfast.job_outcome
+    (org_id, job_id, event_id, settled_by, started_event_id, started_attempt, claimed_at, claimed_by,
+     finished_at, key_expires_at, lease_token, attempt_count, state, stage, error_class, last_error,
+     provider_batch_id, result)
+WITH keys AS MATERIALIZED (
+    SELECT name AS category, {later(key_ttl_ms)} AS expires_at FROM holdfast.category
+)
+SELECT held.org_id, held.job_id, CASE WHEN changes.in_group = 1 THEN {only postgres}{next_event}{end}{only sqlite}
+       (SELECT coalesce(max(id), 0) FROM holdfast.audit_event)
+       + row_number() OVER (PARTITION BY changes.in_group){end} END,
+       CASE WHEN changes.in_group = 1 THEN CAST(:actor_id AS text) END, held.started_event_id,
+       held.started_attempt, held.claimed_at, held.claimed_by, {now},
+       coalesce(keys.expires_at, {later(2592000000)}),
+       held.lease_token, changes.attempt_count, changes.state, nullif(changes.stage, held.stage),
+       changes.error_class, changes.last_error, held.provider_batch_id, changes.result
+FROM {rows changes: org_id uuid, id uuid, lease_token integer, state text, stage text,
+      attempt_count integer, error_class text, last_error text, result json, category text,
+      at_stage text, in_group integer}
+JOIN holdfast.job_submitted AS held
+  ON held.org_id = changes.org_id AND held.job_id = changes.id
+ AND held.lease_token = changes.lease_token AND held.stage IN (changes.at_stage, '')
+LEFT JOIN keys ON keys.category = changes.category
+WHERE TRUE
+ORDER BY held.org_id
+RETURNING org_id, job_id, lease_token;
+
+-- insert_attempts :many — crosses tenants: held claims that end without an outcome, or go on with the next stage
+INSERT INTO holdfast.job_attempt
+    (org_id, job_id, number, lease_token, ended_at, not_before_at, first_failed_at, last_error_at,
+     attempt_count, max_attempts, keeps_lease, stage, pipeline_version, error_class, last_error,
+     provider_batch_id, started_event_id, started_attempt, claimed_at, claimed_by)
+SELECT held.org_id, held.job_id, coalesce(newest.number, 0) + 1, held.lease_token, {now},
+       CASE WHEN changes.delay_ms IS NOT NULL THEN {later(changes.delay_ms)} END,
+       -- The earlier of the two, in case the clock was set back.
+       CASE WHEN changes.last_error IS NULL OR newest.first_failed_at < {now}
+            THEN newest.first_failed_at ELSE {now} END,
+       CASE WHEN changes.last_error IS NULL THEN newest.last_error_at ELSE {now} END,
+       changes.attempt_count, coalesce(changes.max_attempts, held.max_attempts), changes.keeps_lease,
+       changes.stage, coalesce(newest.pipeline_version, asked.pipeline_version),
+       coalesce(changes.error_class, newest.error_class),
+       coalesce(changes.last_error, newest.last_error), newest.provider_batch_id,
+       CASE WHEN changes.keeps_lease THEN NULL ELSE held.started_event_id END,
+       CASE WHEN changes.keeps_lease THEN NULL ELSE held.started_attempt END,
+       CASE WHEN changes.keeps_lease THEN NULL ELSE held.claimed_at END,
+       CASE WHEN changes.keeps_lease THEN NULL ELSE held.claimed_by END
+FROM {rows changes: org_id uuid, id uuid, lease_token integer, keeps_lease boolean, stage text,
+      attempt_count integer, max_attempts integer, delay_ms bigint, error_class text,
+      last_error text, at_stage text}
+JOIN holdfast.job_running AS held
+  ON held.org_id = changes.org_id AND held.job_id = changes.id
+ AND held.lease_token = changes.lease_token AND held.stage IN (changes.at_stage, '')
+JOIN holdfast.job_envelope AS asked ON asked.org_id = held.org_id AND asked.id = held.job_id
+LEFT JOIN holdfast.job_attempt AS newest
+  ON newest.org_id = held.org_id AND newest.job_id = held.job_id AND newest.number = (
+    SELECT max(earlier.number) FROM holdfast.job_attempt AS earlier
+    WHERE earlier.org_id = held.org_id AND earlier.job_id = held.job_id)
+WHERE TRUE
+RETURNING org_id, job_id, lease_token;
+
+-- insert_attempts_of_batch :many — crosses tenants: the same for jobs that a provider had
+INSERT INTO holdfast.job_attempt
+    (org_id, job_id, number, lease_token, ended_at, not_before_at, first_failed_at, last_error_at,
+     attempt_count, max_attempts, keeps_lease, stage, pipeline_version, error_class, last_error,
+     provider_batch_id, started_event_id, started_attempt, claimed_at, claimed_by)
+SELECT held.org_id, held.job_id, coalesce(newest.number, 0) + 1, held.lease_token, {now},
+       CASE WHEN changes.delay_ms IS NOT NULL THEN {later(changes.delay_ms)} END,
+       -- The earlier of the two, in case the clock was set back.
+       CASE WHEN changes.last_error IS NULL OR newest.first_failed_at < {now}
+            THEN newest.first_failed_at ELSE {now} END,
+       CASE WHEN changes.last_error IS NULL THEN newest.last_error_at ELSE {now} END,
+       changes.attempt_count, coalesce(changes.max_attempts, newest.max_attempts, asked.max_attempts), changes.keeps_lease,
+       changes.stage, coalesce(newest.pipeline_version, asked.pipeline_version),
+       coalesce(changes.error_class, newest.error_class),
+       coalesce(changes.last_error, newest.last_error), coalesce(newest.provider_batch_id, held.provider_batch_id),
+       CASE WHEN changes.keeps_lease THEN NULL ELSE held.started_event_id END,
+       CASE WHEN changes.keeps_lease THEN NULL ELSE held.started_attempt END,
+       CASE WHEN changes.keeps_lease THEN NULL ELSE held.claimed_at END,
+       CASE WHEN changes.keeps_lease THEN NULL ELSE held.claimed_by END
+FROM {rows changes: org_id uuid, id uuid, lease_token integer, keeps_lease boolean, stage text,
+      attempt_count integer, max_attempts integer, delay_ms bigint, error_class text,
+      last_error text, at_stage text}
+JOIN holdfast.job_submitted AS held
+  ON held.org_id = changes.org_id AND held.job_id = changes.id
+ AND held.lease_token = changes.lease_token AND held.stage IN (changes.at_stage, '')
+JOIN holdfast.job_envelope AS asked ON asked.org_id = held.org_id AND asked.id = held.job_id
+LEFT JOIN holdfast.job_attempt AS newest
+  ON newest.org_id = held.org_id AND newest.job_id = held.job_id AND newest.number = (
+    SELECT max(earlier.number) FROM holdfast.job_attempt AS earlier
+    WHERE earlier.org_id = held.org_id AND earlier.job_id = held.job_id)
+WHERE TRUE
+RETURNING org_id, job_id, lease_token;
+
+-- insert_submitted :many — crosses tenants: held claims whose request was sent in a batch
+-- The first provider batch of a job is kept.
+INSERT INTO holdfast.job_submitted
+    (org_id, job_id, started_event_id, started_attempt, claimed_at, claimed_by, submitted_at,
+     lease_token, queue, stage, provider_batch_id)
+SELECT held.org_id, held.job_id, held.started_event_id, held.started_attempt, held.claimed_at,
+       held.claimed_by, {now}, held.lease_token, held.queue, changes.stage,
+       changes.provider_batch_id
+FROM {rows changes: org_id uuid, id uuid, lease_token integer, stage text, provider_batch_id text,
       at_stage text}
-WHERE job.org_id = changes.org_id AND job.id = changes.id
-  AND job.lease_token = changes.lease_token AND job.state = changes.was
-  AND job.stage IN (changes.at_stage, '')
-RETURNING job.org_id, job.id, job.lease_token, job.cancel_requested_at;
+JOIN holdfast.job_running AS held
+  ON held.org_id = changes.org_id AND held.job_id = changes.id
+ AND held.lease_token = changes.lease_token AND held.stage IN (changes.at_stage, '')
+WHERE TRUE
+RETURNING org_id, job_id, lease_token;
 
 -- find_recorded :many — crosses tenants: outcomes that the same claim has already recorded
 SELECT changes.place, job.state, job.lease_token, job.cancel_requested_at
@@ -483,23 +648,9 @@ WHERE CASE WHEN changes.event IS NULL
     THEN job.finished_at IS NOT NULL AND job.lease_token = changes.lease_token
          AND job.state = changes.state
     ELSE EXISTS (
-        SELECT 1 FROM holdfast.job_event AS event
-        WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = changes.event
-          AND event.actor_id = :actor_id
-          AND CAST({field(event.detail, lease_token)} AS text) = CAST(changes.lease_token AS text)
-          AND coalesce({field(event.detail, stage)}, changes.at_stage) = changes.at_stage)
-    END
-UNION ALL
-SELECT changes.place, job.state, job.lease_token, job.cancel_requested_at
-FROM {rows changes: place integer, org_id uuid, id uuid, lease_token bigint, state text, event text,
-      at_stage text}
-JOIN holdfast.job_history AS job ON job.org_id = changes.org_id AND job.id = changes.id
-WHERE CASE WHEN changes.event IS NULL
-    THEN job.finished_at IS NOT NULL AND job.lease_token = changes.lease_token
-         AND job.state = changes.state
-    ELSE EXISTS (
-        SELECT 1 FROM holdfast.job_event AS event
-        WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = changes.event
+        SELECT 1 FROM holdfast.audit_event AS event
+        WHERE event.jobs IS NULL AND event.job_id = job.id AND event.org_id = job.org_id
+          AND event.name = changes.event
           AND event.actor_id = :actor_id
           AND CAST({field(event.detail, lease_token)} AS text) = CAST(changes.lease_token AS text)
           AND coalesce({field(event.detail, stage)}, changes.at_stage) = changes.at_stage)
@@ -508,7 +659,7 @@ WHERE CASE WHEN changes.event IS NULL
 -- insert_events :affected bulk — crosses tenants: unchanged fields come from the job row
 -- An event of a change has a digest of the resulting job and, after a colon, one of the finished
 -- stage. Verify compares the newest of them with the rows.
-INSERT INTO holdfast.job_event
+INSERT INTO holdfast.audit_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail, digest)
 SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.attempt, :actor_type,
@@ -531,17 +682,6 @@ SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.att
                 ELSE '' END END
 FROM {rows events: place integer, org_id uuid, id uuid, name text, attempt integer, detail json}
 JOIN holdfast.job AS job ON job.org_id = events.org_id AND job.id = events.id
-WHERE {numbered}
-ORDER BY events.place;
-
--- insert_archived_events :affected — crosses tenants: insert_events for archived jobs
-INSERT INTO holdfast.job_event
-    (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
-     correlation_id, at, detail)
-SELECT job.org_id, job.project_id, job.id, job.job_type, events.name, events.attempt, :actor_type,
-       :actor_id, job.request_id, job.correlation_id, {now}, events.detail
-FROM {rows events: place integer, org_id uuid, id uuid, name text, attempt integer, detail json}
-JOIN holdfast.job_history AS job ON job.org_id = events.org_id AND job.id = events.id
 WHERE {numbered}
 ORDER BY events.place;
 
@@ -582,49 +722,77 @@ SET checkpoint = coalesce(excluded.checkpoint, mine.checkpoint),
 SELECT stage.org_id, stage.job_id, stage.stage, stage.attempts, stage.output, stage.checkpoint,
        stage.progress, stage.finished_at
 FROM {rows jobs: org_id uuid, id uuid}
-JOIN holdfast.job_stage AS stage ON stage.org_id = jobs.org_id AND stage.job_id = jobs.id
-UNION ALL
-SELECT stage.org_id, stage.job_id, stage.stage, stage.attempts, stage.output, stage.checkpoint,
-       stage.progress, stage.finished_at
-FROM {rows jobs: org_id uuid, id uuid}
-JOIN holdfast.job_stage_history AS stage
-  ON stage.org_id = jobs.org_id AND stage.job_id = jobs.id;
+JOIN holdfast.job_stage AS stage ON stage.org_id = jobs.org_id AND stage.job_id = jobs.id;
 
 -- list_cancelable :many — crosses tenants: the columns of these jobs that a cancel needs
 SELECT job.org_id, job.id, job.job_type, job.state, job.attempt_count, job.replay_of,
        job.idempotency_key, rule.cancel_role
 FROM {rows jobs: org_id uuid, id uuid}
-JOIN holdfast.job_record AS job ON job.org_id = jobs.org_id AND job.id = jobs.id
+JOIN holdfast.job AS job ON job.org_id = jobs.org_id AND job.id = jobs.id
 LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = job.job_type;
 
--- request_cancels :many — crosses tenants: cancel queued jobs at once, request running ones to stop
-UPDATE holdfast.job AS job
-SET cancel_requested_at = coalesce(cancel_requested_at, {now}),
-    state = CASE WHEN state = 'processing' THEN state ELSE 'canceled' END,
-    finished_at = CASE WHEN state = 'processing' THEN NULL ELSE {now} END,
-    key_expires_at = CASE WHEN state = 'processing' THEN NULL ELSE
-        {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
-                         WHERE category.name = job.category), 2592000000))} END,
-    updated_at = {now}
+-- insert_cancels :affected — crosses tenants: request the cancellation of jobs that have not ended
+INSERT INTO holdfast.job_cancel (org_id, job_id, requested_at)
+SELECT jobs.org_id, jobs.id, {now}
 FROM {rows jobs: org_id uuid, id uuid}
-WHERE job.org_id = jobs.org_id AND job.id = jobs.id AND job.finished_at IS NULL
-RETURNING job.org_id, job.id, job.state;
+WHERE EXISTS (SELECT 1 FROM holdfast.job_envelope AS job
+              WHERE job.org_id = jobs.org_id AND job.id = jobs.id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_outcome AS outcome
+                  WHERE outcome.org_id = jobs.org_id AND outcome.job_id = jobs.id)
+ON CONFLICT DO NOTHING;
 
--- stop_jobs :many — crosses tenants: cancel requeued jobs for which a cancel was requested
-UPDATE holdfast.job AS job
-SET state = 'canceled', finished_at = {now}, updated_at = {now},
-    key_expires_at = {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
-                                      WHERE category.name = job.category), 2592000000))}
+-- find_cancels :many — crosses tenants: the cancel requests of these jobs
+SELECT cancel.org_id, cancel.job_id, cancel.requested_at
 FROM {rows jobs: org_id uuid, id uuid}
-WHERE job.org_id = jobs.org_id AND job.id = jobs.id AND job.state IN ('queued', 'batch_submitted')
-  AND job.cancel_requested_at IS NOT NULL
-RETURNING job.org_id, job.id;
+JOIN holdfast.job_cancel AS cancel ON cancel.org_id = jobs.org_id AND cancel.job_id = jobs.id;
 
--- find_job :maybe — one job of one tenant, archived or not
-SELECT * FROM holdfast.job_record WHERE org_id = :org_id AND id = :id;
+-- count_attempts :many — crosses tenants: how many attempts of these jobs have failed
+SELECT job.org_id, job.id, job.job_type, job.attempt_count
+FROM {rows jobs: org_id uuid, id uuid}
+JOIN holdfast.job AS job ON job.org_id = jobs.org_id AND job.id = jobs.id;
+
+-- cancel_jobs :many — crosses tenants: cancel jobs that no worker runs
+INSERT INTO holdfast.job_outcome
+    (org_id, job_id, started_event_id, started_attempt, claimed_at, claimed_by, finished_at,
+     key_expires_at, lease_token, attempt_count, state, provider_batch_id)
+SELECT job.org_id, job.id, submitted.started_event_id, submitted.started_attempt,
+       submitted.claimed_at, submitted.claimed_by, {now},
+       {later(coalesce(category.key_ttl_ms, 2592000000))}, job.lease_token, job.attempt_count,
+       'canceled', job.provider_batch_id
+FROM {rows jobs: org_id uuid, id uuid}
+JOIN holdfast.job AS job ON job.org_id = jobs.org_id AND job.id = jobs.id
+LEFT JOIN holdfast.job_submitted AS submitted
+  ON submitted.org_id = jobs.org_id AND submitted.job_id = jobs.id
+LEFT JOIN holdfast.category AS category ON category.name = job.category
+WHERE job.state IN ('queued', 'batch_submitted')
+RETURNING org_id, job_id AS id;
+
+-- find_running :many — crosses tenants: which of these jobs a worker runs
+SELECT running.org_id, running.job_id AS id
+FROM {rows jobs: org_id uuid, id uuid}
+JOIN holdfast.job_running AS running ON running.org_id = jobs.org_id AND running.job_id = jobs.id;
+
+-- find_job :maybe — one job of one tenant
+SELECT * FROM holdfast.job WHERE org_id = :org_id AND id = :id;
 
 -- find_org :maybe — crosses tenants: the tenant of a job, for operators who have only an id
-SELECT org_id FROM holdfast.job_event WHERE job_id = :id LIMIT 1;
+-- One lookup by the primary key for each tenant.
+WITH RECURSIVE tenants (org_id) AS (
+    SELECT (SELECT job.org_id FROM holdfast.job_envelope AS job ORDER BY job.org_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT job.org_id FROM holdfast.job_envelope AS job
+            WHERE job.org_id > tenants.org_id ORDER BY job.org_id LIMIT 1)
+    FROM tenants
+    WHERE tenants.org_id IS NOT NULL
+)
+SELECT coalesce(
+    (SELECT tenants.org_id FROM tenants
+     WHERE EXISTS (SELECT 1 FROM holdfast.job_envelope AS job
+                   WHERE job.org_id = tenants.org_id AND job.id = CAST(:id AS {uuid}))
+     LIMIT 1),
+    (SELECT event.org_id FROM holdfast.audit_event AS event
+     WHERE event.job_id = CAST(:id AS {uuid}) AND event.jobs IS NULL LIMIT 1)) AS org_id
+WHERE TRUE;
 
 -- list_events :many — the timeline of one job
 SELECT id, org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
@@ -637,6 +805,12 @@ ORDER BY id;
 SELECT * FROM holdfast.dead_letter WHERE org_id = :org_id AND job_id = :job_id;
 
 -- find_key :maybe — the record of an idempotency key until it expires
-SELECT * FROM holdfast.idempotency_key
-WHERE org_id = :org_id AND idempotency_key = :idempotency_key
-  AND (expires_at IS NULL OR expires_at > {now});
+SELECT record.* FROM holdfast.idempotency_key AS record
+WHERE record.org_id = :org_id AND record.job_id = coalesce(
+        (SELECT given.id FROM holdfast.job_envelope AS given
+         WHERE given.org_id = :org_id AND given.idempotency_key = :idempotency_key),
+        (SELECT own.id FROM holdfast.job_envelope AS own
+         WHERE own.org_id = :org_id AND own.id = CAST(:key_of AS {uuid})
+           AND own.idempotency_key IS NULL))
+  AND record.idempotency_key = :idempotency_key
+  AND (record.expires_at IS NULL OR record.expires_at > {now});

@@ -45,7 +45,7 @@ _RANK = {
     State.CANCELED: 3,
 }
 
-# The same transitions as in the trigger job_edge; a test compares the two. Three of them lead back
+# The transitions that the triggers of 0004 allow; a test compares the two. Three of them lead back
 # to queued (retry, stale claim, release), and each closes the claim.
 TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.QUEUED: frozenset({State.PROCESSING, State.CANCELED}),

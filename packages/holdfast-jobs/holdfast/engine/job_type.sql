@@ -15,7 +15,7 @@ ON CONFLICT (id) DO NOTHING;
 
 -- find_cancel_rule :maybe — the type of a job, and the minimum role to cancel it
 SELECT job.job_type, rule.cancel_role
-FROM holdfast.job_record AS job
+FROM holdfast.job AS job
 LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = job.job_type
 WHERE job.org_id = :org_id AND job.id = :id;
 
@@ -48,5 +48,7 @@ ON CONFLICT DO NOTHING;
 DELETE FROM holdfast.execution_unit AS unit
 WHERE (unit.org_id, unit.job_id) IN (
         SELECT units.org_id, units.job_id FROM {rows units: org_id uuid, job_id uuid})
-  AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
-                  WHERE event.job_id = unit.job_id);
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_envelope AS job
+                  WHERE job.org_id = unit.org_id AND job.id = unit.job_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_remainder AS gone
+                  WHERE gone.org_id = unit.org_id AND gone.job_id = unit.job_id);

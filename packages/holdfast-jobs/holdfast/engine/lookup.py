@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engine.job import Job, KeyRecord
-from holdfast.engine.request import full_key
+from holdfast.engine.request import full_key, owner_of
 from holdfast.errors import JobNotFound
 from holdfast.store import Statements, Store
 
@@ -24,5 +24,6 @@ def find_key(
 ) -> KeyRecord | None:
     """The record of a caller's idempotency key; None if it is unknown or has expired."""
     key = full_key(job_type, org_id, project_id, idempotency_key)
-    row = store.read(lambda tx: tx.maybe(JOB_SQL.find_key, org_id=org_id, idempotency_key=key))
+    given = {"org_id": org_id, "idempotency_key": key, "key_of": owner_of(key)}
+    row = store.read(lambda tx: tx.maybe(JOB_SQL.find_key, **given))
     return None if row is None else KeyRecord.from_row(row)

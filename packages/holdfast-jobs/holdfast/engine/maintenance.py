@@ -32,7 +32,7 @@ from holdfast.engine.limits import emit_crowded
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.quarantine import quarantine_job
-from holdfast.engine.retention import archive_and_prune, shortest_keep
+from holdfast.engine.retention import prune, shortest_keep
 from holdfast.engine.run_log import clean_run_log
 from holdfast.engine.schedule.tick import PATIENCE, TickOutcome, close_stray_ticks, prune_ticks
 from holdfast.engine.settle import Settled, settle_in
@@ -208,7 +208,6 @@ def find_steps(store: Store, settings: Settings, queues: Iterable[str] = ()) -> 
     row = store.one(
         MAINTENANCE_SQL.find_maintenance,
         queues=[{"name": queue} for queue in queues],
-        archive_ms=ms(timedelta(hours=retention.archive_after_hours)),
         prune_ms=ms(shortest_keep(retention)),
         keep_ms=ms(timedelta(days=retention.keep_days)),
         runs_ms=ms(timedelta(days=retention.keep_runs_days)),
@@ -236,7 +235,7 @@ def tidy(
     outcomes.update(
         prune_flow(store, retention=timedelta(days=settings.retention.keep_days), steps=steps)
     )
-    outcomes.update(archive_and_prune(store, settings.retention, steps))
+    outcomes.update(prune(store, settings.retention, steps))
     _clean_runs(store, settings, events, steps, outcomes)
     outcomes["crowded"] = emit_crowded(store, events, found="crowded" in steps)
     return outcomes

@@ -1,4 +1,4 @@
-"""Poll queues, and promote: deferred jobs that are due become claimable.
+"""Poll queues, and promote: deferred jobs that are due become ready.
 
 A deferred job does not slow down claims until it is due. A delayed notification waits on
 q:maintenance and is promoted to the queue it was meant for.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, TypedDict
+from uuid import UUID
 
 from holdfast.document import canonical, stable_hash
 from holdfast.engine import validation
@@ -187,9 +188,29 @@ class InsertRows:
     # Tenant, id and type of the jobs that the insert has superseded.
     superseded: list[tuple[str, str, str]] = field(default_factory=list)
 
+    def key_of(self, job: Mapping[str, Any]) -> str:
+        """The idempotency key of a job; that of a job without a given key ends with its id."""
+        key: str | None = job["idempotency_key"]
+        if key is not None:
+            return key
+        frame = self.shared_of(job)
+        scope = scope_of(frame["job_type"], frame["org_id"], frame["project_id"])
+        return scope + str(job["id"]).replace("-", "")
+
     def shared_of(self, job: Mapping[str, Any]) -> dict[str, Any]:
         frame: dict[str, Any] = self.shared[job["frame"]]
         return frame
+
+    @property
+    def distinct(self) -> list[dict[str, Any]]:
+        """The jobs without the later ones of each key, which must not get a number of an event."""
+        first: dict[str, str] = {}
+        for job in self.jobs:
+            if job["idempotency_key"] is not None:
+                first.setdefault(job["idempotency_key"], job["id"])
+        return [
+            job for job in self.jobs if first.get(job["idempotency_key"], job["id"]) == job["id"]
+        ]
 
     @property
     def queues(self) -> list[str]:
@@ -251,7 +272,7 @@ def prepare(
             scope = scope_of(handler.job_type, frame["org_id"], frame["project_id"])
             unique_key = read_unique_key(request, errors)
             deadline = read_deadline(request, now, errors)
-        key = _key(request, scope, job_id, errors)
+        key = _key(request, scope, errors)
         if errors:
             raise InvalidJob(errors)
         if may_hold_secret(text):
@@ -266,6 +287,7 @@ def prepare(
                 "frame": place,
                 "id": job_id,
                 "idempotency_key": key,
+                "key_of": None if key is None else owner_of(key),
                 "payload": text,
                 "payload_hash": sha256(text.encode()).hexdigest()[:32],
                 "unit_key": request.unit_key,
@@ -273,6 +295,15 @@ def prepare(
             }
         )
     return batch
+
+
+_OWN_KEY = re.compile(r":([0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15})$")
+
+
+def owner_of(key: str) -> str | None:
+    """The id of the job that has *key* although none was given to it, from the form of the key."""
+    found = _OWN_KEY.search(key)
+    return None if found is None else str(UUID(found[1]))
 
 
 def _check_producer(handler: Handler, request: JobRequest, errors: dict[str, str]) -> None:
@@ -322,8 +353,8 @@ def _known_columns(
     return found
 
 
-def _key(request: JobRequest, scope: str, job_id: str, errors: dict[str, str]) -> str:
-    """The stored key: from the caller's key, the execution unit, or otherwise the job id."""
+def _key(request: JobRequest, scope: str, errors: dict[str, str]) -> str | None:
+    """The stored key: from the caller's key or the execution unit. None means the job id."""
     if request.unit_key is not None:
         # One job per execution unit: its key is the unit, so one constraint enforces both.
         unit = validation.text("unit_key", request.unit_key, errors)
@@ -331,7 +362,7 @@ def _key(request: JobRequest, scope: str, job_id: str, errors: dict[str, str]) -
             errors["idempotency_key"] = "comes from unit_key; pass one of them"
         return scope + sha256(f"unit\n{unit}".encode()).hexdigest()[:32]
     if request.idempotency_key is None:
-        return scope + job_id.replace("-", "")
+        return None
     raw = validation.text("idempotency_key", request.idempotency_key, errors, longest=500)
     return key_in(scope, raw) if raw is not None else ""
 

@@ -1,12 +1,10 @@
-"""Retention: finished jobs are archived, and pruned when their retention is over.
+"""Retention: finished jobs are pruned when their retention is over.
 
-An archived job has left the table that workers claim from. It is still found, counted and shown,
-and its key still dedupes. Failed jobs are not archived: operators act on them in place, and they
-are kept until their dead letter is closed. Deliveries are kept as long as jobs are by default. All
-passes are bounded, idempotent and safe to run concurrently in any process.
+Failed jobs are kept until their dead letter is closed. Deliveries are kept as long as jobs are by
+default. All passes are bounded, idempotent and safe to run concurrently in any process.
 
-Keys expire without a sweep: the record of a key ends at ``expires_at``, and its job row is pruned
-no earlier than that.
+Keys expire without a sweep: the record of a key ends at ``expires_at``, and its job is pruned no
+earlier than that.
 """
 
 from __future__ import annotations
@@ -22,33 +20,28 @@ from holdfast.document import encode
 from holdfast.engine.category import Category
 from holdfast.engine.job import SYSTEM, Actor, State
 from holdfast.errors import ConfigError
-from holdfast.store import Row, Statement, Statements, Store, Tx
+from holdfast.store import Row, Statements, Store, Tx
 
 SQL = Statements("holdfast.engine", "retention.sql")
 
-# The rows that one transaction moves or deletes: enough to be cheap, few enough not to delay a
+# The rows that one transaction deletes: enough to be cheap, few enough not to delay a
 # settle that waits for it on SQLite.
 BITE = 1_000
 # The number of such transactions in one maintenance pass: enough for a worker that runs 10,000 jobs
 # a second, without delaying rescues by more than a few seconds.
 BITES = 50
 
-ARCHIVED = (State.COMPLETED, State.CANCELED)
+STEPS = frozenset({"prune", "prune_deliveries"})
 
 
-STEPS = frozenset({"archive", "prune", "prune_deliveries"})
-
-
-def archive_and_prune(
+def prune(
     store: Store, retention: RetentionSettings, steps: Collection[str] = STEPS
 ) -> dict[str, int]:
-    """One bounded pass of each of *steps*; returns the number of moved or deleted rows per kind.
+    """One bounded pass of each of *steps*; returns the number of deleted rows per kind.
 
     A step that is left out counts 0.
     """
-    after = timedelta(hours=retention.archive_after_hours)
     turns: dict[str, tuple[str, Callable[[], int]]] = {
-        "archive": ("archived", lambda: archive_jobs(store, after=after, limit=BITE)),
         "prune": ("pruned", lambda: prune_jobs(store, retention, limit=BITE)),
         "prune_deliveries": ("deliveries", lambda: prune_deliveries(store, retention, limit=BITE)),
     }
@@ -73,49 +66,31 @@ def in_bites(take: Callable[[], int]) -> int:
     return total
 
 
-def archive_jobs(store: Store, *, after: timedelta, limit: int) -> int:
-    """Archive at most *limit* jobs that completed or were canceled at least *after* ago."""
-
-    def work(tx: Tx) -> int:
-        ended = tx.many(SQL.find_archivable, after_ms=ms(after), limit=limit)
-        if not ended:
-            return 0
-        moved = tx.many(SQL.archive_jobs, ended=ended)
-        tx.affected(SQL.archive_stages, ended=moved)
-        return tx.affected(SQL.delete_jobs, ended=moved)
-
-    return store.write(work)
-
-
 def prune_jobs(store: Store, retention: RetentionSettings, *, limit: int) -> int:
     """Delete finished jobs whose retention is over and whose key has expired, at most *limit*.
 
     Each leaves a last event, ``job.pruned``. A job that is missing without one was deleted
     manually.
     """
+    given = {"rules": _rules(retention), "shortest_ms": ms(shortest_keep(retention))}
 
     def work(tx: Tx) -> int:
-        archived = _limits(retention, tx.many(SQL.list_archived_kinds), ARCHIVED)
         pruned = 0
-        if archived:
-            over = tx.many(SQL.find_prunable, kinds=archived, limit=limit)
-            pruned += _prune(tx, SQL.prune_history, over)
-        failed = _limits(retention, tx.many(SQL.list_failed_kinds), (State.FAILED,))
-        for find in (SQL.find_prunable_failed, SQL.find_prunable_replays):
-            if failed and pruned < limit:
-                over = tx.many(find, kinds=failed, limit=limit - pruned)
-                pruned += _prune(tx, SQL.delete_jobs, over)
+        for find in (SQL.find_prunable, SQL.find_prunable_failed, SQL.find_prunable_replays):
+            if pruned < limit:
+                pruned += _prune(tx, tx.many(find, **given, limit=limit - pruned))
         return pruned
 
     return store.write(work)
 
 
-def _prune(tx: Tx, delete: Statement, over: list[Row]) -> int:
+def _prune(tx: Tx, over: list[Row]) -> int:
     """Delete these jobs and record the deletion of each in the audit, which outlives them."""
     if not over:
         return 0
+    tx.affected(SQL.keep_remainders, ended=over)
     tx.affected(SQL.record_pruned, ended=over, actor_type=SYSTEM.type.value, actor_id=SYSTEM.id)
-    return tx.affected(delete, ended=over)
+    return tx.affected(SQL.delete_jobs, ended=over)
 
 
 def prune_deliveries(store: Store, retention: RetentionSettings, *, limit: int) -> int:
@@ -140,14 +115,19 @@ def record_removed(tx: Tx, removed: Sequence[Row], *, actor: Actor, reason: str)
         tx.affected(SQL.record_removed, removed=removed, detail=encode({"reason": reason}), **given)
 
 
-def _limits(
-    retention: RetentionSettings, kinds: Iterable[Row], states: Iterable[State]
-) -> list[dict[str, Any]]:
-    """The retention of each kind in each of these states."""
-    return [
-        {**kind, "state": state, "keep_ms": ms(keep_of(retention, **kind, state=state))}
-        for kind, state in product(kinds, states)
+def _rules(retention: RetentionSettings) -> list[dict[str, Any]]:
+    """The rules as rows, and the default for jobs without a rule."""
+    rules = [
+        {
+            "category": rule.category,
+            "job_type": rule.job_type,
+            "state": rule.state,
+            "keep_ms": ms(timedelta(days=rule.keep_days)),
+        }
+        for rule in retention.rules
     ]
+    default = ms(timedelta(days=retention.keep_days))
+    return [*rules, {"category": None, "job_type": None, "state": None, "keep_ms": default}]
 
 
 def keep_of(
@@ -180,7 +160,7 @@ def check_retention(retention: RetentionSettings, categories: Iterable[Category]
     for category, job_type in product(categories, sorted(job_types, key=str)):
         keep = min(
             keep_of(retention, category=category.name, job_type=job_type, state=state)
-            for state in (*ARCHIVED, State.FAILED)
+            for state in (State.COMPLETED, State.CANCELED, State.FAILED)
         )
         if keep < category.key_ttl:
             problems.append(

@@ -1,102 +1,142 @@
--- Archiving and pruning. The statements serve every tenant: retention depends on the kind of a job,
+-- Pruning. The statements serve every tenant: retention depends on the kind of a job,
 -- never on its tenant.
 
--- find_archivable :many — crosses tenants: completed and canceled jobs, oldest first
-SELECT org_id, id
-FROM holdfast.job
-WHERE state IN ('completed', 'canceled')
-  AND finished_at <= {later(-CAST(:after_ms AS bigint))}
-ORDER BY finished_at
-LIMIT :limit
-{skip_locked};
-
--- archive_jobs :many — a job whose key is already in history is not moved and blocks no other
-INSERT INTO holdfast.job_history
-    (id, org_id, project_id, job_type, category, actor_type, actor_id, request_id, correlation_id,
-     idempotency_key, payload, payload_hash, priority, unit_key, scheduled_for, traceparent,
-     routing_decision, replay_of, origin_queue, created_at, state, queue, stage, pipeline_version,
-     attempt_count, max_attempts, not_before_at, lease_token, lease_expires_at, claimed_at,
-     claimed_by, cancel_requested_at, provider_batch_id, first_failed_at, last_error,
-     last_error_at, error_class, result, updated_at, finished_at, key_last_seen_at,
-     key_expires_at, turn, limit_key)
-SELECT job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
-       job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
-       job.payload_hash, job.priority, job.unit_key, job.scheduled_for, job.traceparent,
-       job.routing_decision, job.replay_of, job.origin_queue, job.created_at, job.state,
-       job.queue, job.stage, job.pipeline_version, job.attempt_count, job.max_attempts,
-       job.not_before_at, job.lease_token, job.lease_expires_at, job.claimed_at, job.claimed_by,
-       job.cancel_requested_at, job.provider_batch_id, job.first_failed_at, job.last_error,
-       job.last_error_at, job.error_class, job.result, job.updated_at, job.finished_at,
-       job.key_last_seen_at, job.key_expires_at, job.turn, job.limit_key
-FROM {rows ended: org_id uuid, id uuid}
-JOIN holdfast.job AS job ON job.org_id = ended.org_id AND job.id = ended.id
-WHERE TRUE
-ON CONFLICT DO NOTHING
-RETURNING org_id, id;
-
--- archive_stages :affected — move the stage results with their jobs
-INSERT INTO holdfast.job_stage_history
-    (org_id, job_id, stage, attempts, output, checkpoint, progress, updated_at, finished_at)
-SELECT stage.org_id, stage.job_id, stage.stage, stage.attempts, stage.output, stage.checkpoint,
-       stage.progress, stage.updated_at, stage.finished_at
-FROM {rows ended: org_id uuid, id uuid}
-JOIN holdfast.job_stage AS stage ON stage.org_id = ended.org_id AND stage.job_id = ended.id
-WHERE TRUE;
-
--- delete_jobs :affected — delete finished jobs that are archived or past their retention
-DELETE FROM holdfast.job
+-- delete_jobs :affected — delete finished jobs that are past their retention, with their facts
+DELETE FROM holdfast.job_envelope
 WHERE (org_id, id) IN (
     SELECT ended.org_id, ended.id FROM {rows ended: org_id uuid, id uuid});
 
--- list_archived_kinds :many — crosses tenants: the kinds of jobs in history, one lookup for each
--- Each step asks the index for the next kind: a million jobs of one kind cost one step.
-WITH RECURSIVE categories (category) AS (
-    SELECT min(category) FROM holdfast.job_history
-    UNION ALL
-    SELECT (SELECT min(job.category) FROM holdfast.job_history AS job
-            WHERE job.category > categories.category)
-    FROM categories
-    WHERE categories.category IS NOT NULL
-),
-kinds (category, job_type) AS (
-    SELECT categories.category, (SELECT min(job.job_type) FROM holdfast.job_history AS job
-                                 WHERE job.category = categories.category)
-    FROM categories
-    UNION ALL
-    SELECT kinds.category, (SELECT min(job.job_type) FROM holdfast.job_history AS job
-                            WHERE job.category = kinds.category AND job.job_type > kinds.job_type)
-    FROM kinds
-    WHERE kinds.job_type IS NOT NULL
+-- find_prunable :many — crosses tenants: completed and canceled jobs past their retention
+-- The most specific rule of a kind counts: its end is the time before which a job is deleted. Never
+-- before the key has expired, and never a job with a unit, which stays unique forever.
+WITH rules AS MATERIALIZED (
+    SELECT category, job_type, state, {later(-keep_ms)} AS ended_before
+    FROM {rows rules: category text, job_type text, state text, keep_ms bigint}
 )
-SELECT category, job_type FROM kinds WHERE job_type IS NOT NULL;
+SELECT past.org_id, past.job_id AS id
+FROM holdfast.job_outcome AS past
+JOIN holdfast.job_envelope AS asked ON asked.org_id = past.org_id AND asked.id = past.job_id
+WHERE past.state <> 'failed' AND past.finished_at < {later(-CAST(:shortest_ms AS bigint))}
+  AND past.key_expires_at < {now} AND asked.unit_key IS NULL
+  AND past.finished_at < (
+      SELECT rules.ended_before FROM rules
+      WHERE (rules.category IS NULL OR rules.category = asked.category)
+        AND (rules.job_type IS NULL OR rules.job_type = asked.job_type)
+        AND (rules.state IS NULL OR rules.state = past.state)
+      ORDER BY CASE WHEN rules.job_type IS NULL THEN 1 ELSE 0 END,
+               CASE WHEN rules.category IS NULL THEN 1 ELSE 0 END,
+               CASE WHEN rules.state IS NULL THEN 1 ELSE 0 END
+      LIMIT 1)
+ORDER BY past.finished_at
+LIMIT :limit
+{skip_held(asked)};
 
--- list_failed_kinds :many — crosses tenants: the kinds of failed jobs
-WITH RECURSIVE categories (category) AS (
-    SELECT min(category) FROM holdfast.job WHERE state = 'failed'
-    UNION ALL
-    SELECT (SELECT min(job.category) FROM holdfast.job AS job
-            WHERE job.state = 'failed' AND job.category > categories.category)
-    FROM categories
-    WHERE categories.category IS NOT NULL
-),
-kinds (category, job_type) AS (
-    SELECT categories.category, (SELECT min(job.job_type) FROM holdfast.job AS job
-                                 WHERE job.state = 'failed'
-                                   AND job.category = categories.category)
-    FROM categories
-    UNION ALL
-    SELECT kinds.category, (SELECT min(job.job_type) FROM holdfast.job AS job
-                            WHERE job.state = 'failed' AND job.category = kinds.category
-                              AND job.job_type > kinds.job_type)
-    FROM kinds
-    WHERE kinds.job_type IS NOT NULL
+-- find_prunable_failed :many — crosses tenants: failed jobs past their retention
+-- They are kept while the dead letter is open, and the retention starts when it is closed.
+WITH rules AS MATERIALIZED (
+    SELECT category, job_type, state, {later(-keep_ms)} AS ended_before
+    FROM {rows rules: category text, job_type text, state text, keep_ms bigint}
 )
-SELECT category, job_type FROM kinds WHERE job_type IS NOT NULL;
+SELECT past.org_id, past.job_id AS id
+FROM holdfast.dead_letter AS letter
+JOIN holdfast.job_outcome AS past
+  ON past.org_id = letter.org_id AND past.job_id = letter.job_id
+JOIN holdfast.job_envelope AS asked ON asked.org_id = past.org_id AND asked.id = past.job_id
+WHERE letter.ended_at < {later(-CAST(:shortest_ms AS bigint))}
+  AND past.key_expires_at < {now} AND asked.unit_key IS NULL
+  AND letter.ended_at < (
+      SELECT rules.ended_before FROM rules
+      WHERE (rules.category IS NULL OR rules.category = asked.category)
+        AND (rules.job_type IS NULL OR rules.job_type = asked.job_type)
+        AND (rules.state IS NULL OR rules.state = past.state)
+      ORDER BY CASE WHEN rules.job_type IS NULL THEN 1 ELSE 0 END,
+               CASE WHEN rules.category IS NULL THEN 1 ELSE 0 END,
+               CASE WHEN rules.state IS NULL THEN 1 ELSE 0 END
+      LIMIT 1)
+ORDER BY letter.ended_at
+LIMIT :limit
+{skip_held(asked)};
+
+-- find_prunable_replays :many — crosses tenants: failed replays whose dead letter is closed
+WITH rules AS MATERIALIZED (
+    SELECT category, job_type, state, {later(-keep_ms)} AS ended_before
+    FROM {rows rules: category text, job_type text, state text, keep_ms bigint}
+)
+SELECT past.org_id, past.job_id AS id
+FROM holdfast.job_outcome AS past
+JOIN holdfast.job_envelope AS asked ON asked.org_id = past.org_id AND asked.id = past.job_id
+WHERE past.state = 'failed' AND asked.replay_of IS NOT NULL
+  AND past.finished_at < {later(-CAST(:shortest_ms AS bigint))} AND past.key_expires_at < {now}
+  AND NOT EXISTS (
+      SELECT 1 FROM holdfast.dead_letter AS letter
+      WHERE letter.org_id = asked.org_id AND letter.job_id = asked.replay_of
+        AND letter.ended_at IS NULL)
+  AND past.finished_at < (
+      SELECT rules.ended_before FROM rules
+      WHERE (rules.category IS NULL OR rules.category = asked.category)
+        AND (rules.job_type IS NULL OR rules.job_type = asked.job_type)
+        AND (rules.state IS NULL OR rules.state = past.state)
+      ORDER BY CASE WHEN rules.job_type IS NULL THEN 1 ELSE 0 END,
+               CASE WHEN rules.category IS NULL THEN 1 ELSE 0 END,
+               CASE WHEN rules.state IS NULL THEN 1 ELSE 0 END
+      LIMIT 1)
+ORDER BY past.finished_at
+LIMIT :limit
+{skip_held(asked)};
+
+-- keep_remainders :affected — crosses tenants: what the audit needs of jobs that are deleted
+-- These are the parts of the view job_event for ended jobs. SQLite would read every job for the view.
+INSERT INTO holdfast.job_remainder
+    (org_id, job_id, project_id, job_type, request_id, correlation_id, events)
+SELECT job.org_id, job.id, job.project_id, job.job_type, job.request_id, job.correlation_id,
+       (SELECT {json_list}({json_object}(
+                   'id', event.id, 'name', event.name, 'attempt', event.attempt,
+                   'actor_type', event.actor_type, 'actor_id', event.actor_id,
+                   'at', {stamp(event.at)}, 'detail', {only sqlite}json(event.detail){end}{only postgres}event.detail{end},
+                   'digest', CASE event.name
+                       WHEN 'job.enqueued' THEN (
+                           SELECT {digest enqueue asked} || ':' || CAST(asked.max_attempts AS text)
+                                  || ':' || asked.stage || ':' || asked.pipeline_version
+                           FROM holdfast.job_envelope AS asked
+                           WHERE asked.org_id = job.org_id AND asked.id = job.id)
+                       WHEN 'job.succeeded' THEN (
+                           SELECT {digest outcome ended} FROM holdfast.job_outcome AS ended
+                           WHERE ended.org_id = job.org_id AND ended.job_id = job.id) END))
+        FROM (SELECT asked.event_id AS id, 'job.enqueued' AS name, 1 AS attempt, asked.actor_type,
+                     asked.actor_id, asked.created_at AS at,
+                     {with_fields(NULL): 'queue', coalesce(asked.queue, asked.origin_queue), 'payload_hash', asked.payload_hash, 'not_before_at', {stamp(asked.not_before_at)}} AS detail
+              FROM holdfast.job_envelope AS asked
+              WHERE asked.org_id = job.org_id AND asked.id = job.id
+              UNION ALL
+              SELECT fact.started_event_id, 'job.started', fact.started_attempt, 'system',
+                     fact.claimed_by, fact.claimed_at, CAST(NULL AS {json})
+              FROM holdfast.job_attempt AS fact
+              WHERE fact.org_id = job.org_id AND fact.job_id = job.id
+                AND fact.started_event_id IS NOT NULL
+              UNION ALL
+              SELECT fact.started_event_id, 'job.started', fact.started_attempt, 'system',
+                     fact.claimed_by, fact.claimed_at, CAST(NULL AS {json})
+              FROM holdfast.job_outcome AS fact
+              WHERE fact.org_id = job.org_id AND fact.job_id = job.id
+                AND fact.started_event_id IS NOT NULL
+              UNION ALL
+              SELECT fact.event_id, 'job.succeeded', fact.attempt_count + 1, 'system',
+                     fact.settled_by, fact.finished_at, CAST(NULL AS {json})
+              FROM holdfast.job_outcome AS fact
+              WHERE fact.org_id = job.org_id AND fact.job_id = job.id
+                AND fact.event_id IS NOT NULL) AS event
+        WHERE NOT EXISTS (SELECT 1 FROM holdfast.audit_event AS own
+                          WHERE own.org_id = job.org_id AND own.id = event.id
+                            AND own.job_id = job.id))
+FROM {rows ended: org_id uuid, id uuid}
+JOIN holdfast.job AS job ON job.org_id = ended.org_id AND job.id = ended.id
+WHERE TRUE
+ON CONFLICT DO NOTHING;
 
 -- record_pruned :affected — crosses tenants: record that jobs are deleted
 -- Verify requires it for a job that is in the audit but in no table. The digest is that of the last
 -- change, so it cannot be written without the row.
-INSERT INTO holdfast.job_event
+INSERT INTO holdfast.audit_event
     (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
      correlation_id, at, detail, digest)
 SELECT job.org_id, job.project_id, job.id, job.job_type, 'job.pruned', job.attempt_count + 1,
@@ -105,13 +145,8 @@ SELECT job.org_id, job.project_id, job.id, job.job_type, 'job.pruned', job.attem
            'state', job.state, 'finished_at', {stamp(job.finished_at)}),
        {digest state job}
 FROM {rows ended: org_id uuid, id uuid}
-JOIN holdfast.job_record AS job ON job.org_id = ended.org_id AND job.id = ended.id
+JOIN holdfast.job AS job ON job.org_id = ended.org_id AND job.id = ended.id
 WHERE {numbered};
-
--- prune_history :affected — delete archived jobs past their retention, with their stage results
-DELETE FROM holdfast.job_history
-WHERE (org_id, id) IN (
-    SELECT ended.org_id, ended.id FROM {rows ended: org_id uuid, id uuid});
 
 -- prune_deliveries :many — crosses tenants: deliveries past their retention
 -- Deliveries of jobs that may be replayed are kept.
@@ -128,7 +163,7 @@ WHERE (org_id, id) IN (
 RETURNING org_id, id, request_id, correlation_id;
 
 -- record_removed :affected — crosses tenants: record the deletion of deliveries
-INSERT INTO holdfast.job_event
+INSERT INTO holdfast.audit_event
     (org_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id, correlation_id, at,
      detail)
 SELECT removed.org_id, removed.id, 'delivery', 'delivery.removed', 1, :actor_type, :actor_id,

@@ -77,23 +77,27 @@ WHERE run_id IN (
 -- table.
 SELECT coalesce(sum(
     (SELECT count(*) FROM (
-        SELECT 1 FROM holdfast.job AS fresh
-        WHERE fresh.state = 'queued' AND fresh.queue = queues.name AND fresh.not_before_at IS NULL
-          AND fresh.limit_key >= CASE WHEN :of_batch = 1 THEN '~batch' ELSE '' END
-          AND (fresh.limit_key = '~batch') = (:of_batch = 1)
+        SELECT 1 FROM holdfast.job_ready AS ready
+        JOIN holdfast.job_envelope AS asked
+          ON asked.org_id = ready.org_id AND asked.id = ready.job_id
+        WHERE ready.queue = queues.name
+          AND ready.limit_key >= CASE WHEN :of_batch = 1 THEN '~batch' ELSE '' END
+          AND (ready.limit_key = '~batch') = (:of_batch = 1)
           AND (CAST(:job_types AS text) IS NULL
-               OR replace(:job_types, ' ' || fresh.job_type || ' ', '') <> :job_types)
-        ORDER BY fresh.queue, fresh.limit_key, fresh.org_id, fresh.turn
+               OR replace(:job_types, ' ' || asked.job_type || ' ', '') <> :job_types)
+        ORDER BY ready.queue, ready.limit_key, ready.org_id, ready.turn
         LIMIT :most) AS fresh)
     + (SELECT count(*) FROM (
-        SELECT 1 FROM holdfast.job AS deferred
-        WHERE deferred.state = 'queued' AND deferred.queue = queues.name
-          AND (deferred.limit_key = '~batch') = (:of_batch = 1)
-          AND deferred.not_before_at <=
+        SELECT 1 FROM holdfast.job_waiting AS waiting
+        JOIN holdfast.job_envelope AS asked
+          ON asked.org_id = waiting.org_id AND asked.id = waiting.job_id
+        WHERE waiting.queue = queues.name
+          AND (waiting.limit_key = '~batch') = (:of_batch = 1)
+          AND waiting.not_before_at <=
               CASE WHEN :early = 1 THEN {later(3155760000000)} ELSE {now} END
           AND (CAST(:job_types AS text) IS NULL
-               OR replace(:job_types, ' ' || deferred.job_type || ' ', '') <> :job_types)
-        ORDER BY deferred.queue, deferred.not_before_at
+               OR replace(:job_types, ' ' || asked.job_type || ' ', '') <> :job_types)
+        ORDER BY waiting.queue, waiting.not_before_at
         LIMIT :most) AS deferred)), 0) AS jobs
 FROM {rows queues: name text}
 WHERE NOT EXISTS (

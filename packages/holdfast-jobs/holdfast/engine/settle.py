@@ -1,8 +1,9 @@
 """Settle: write the outcomes of claimed jobs. Every claim ends here.
 
-A group of any size is one transaction with a fixed number of statements: one fenced update of the
-jobs, one insert of their audit events, and one each for dead letters, stage results and lost leases
-if there are any. A lost lease affects only its own job; the rest of the group is written.
+A group of any size is one transaction with a fixed number of statements: one fenced insert for each
+kind of change, usually of outcomes, one insert of audit events, and one each for dead letters,
+stage results, answered cancels and lost leases if there are any. A lost lease affects only its own
+job; the rest of the group is written.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from holdfast.document import decode
 from holdfast.engine import audit
 from holdfast.engine.dead_letter import write_dead_letters
 from holdfast.engine.job import (
-    DEAD_LETTER_QUEUE,
     Actor,
+    ActorType,
     Advanced,
     Canceled,
     Claimed,
@@ -159,16 +160,12 @@ def _settle_claims(
     """Write the outcomes of different claims."""
     units = [unit_of(job.org_id, job.job_type, job.unit_key) for job, _ in group if job.unit_key]
     tx.lock_units(units)
-    changes = [change_of(job, outcome) for job, outcome in group]
-    rows = tx.values(SQL.settle_jobs, changes=changes)
-    held = {(org_id, job_id, token): cancel for org_id, job_id, token, cancel in rows}
-    known: dict[ClaimId, Settled] = {}
-    kept = group
-    if len(held) < len(group):
-        missed = [item for claim, item in zip(claims, group, strict=True) if claim not in held]
-        unproven = [(job, perhaps[job.claim_id]) for job, _ in missed if job.claim_id in perhaps]
-        known = _recorded_before(tx, [*missed, *unproven], actor)
-        kept = [item for claim, item in zip(claims, group, strict=True) if claim in held]
+    changes = _changes(group, actor)
+    held = _write_changes(tx, group, changes, actor)
+    kept = [item for claim, item in zip(claims, group, strict=True) if claim in held]
+    missed = [item for claim, item in zip(claims, group, strict=True) if claim not in held]
+    unproven = [(job, perhaps[job.claim_id]) for job, _ in missed if job.claim_id in perhaps]
+    known = _recorded_before(tx, [*missed, *unproven], actor)
 
     run_state_statements(
         tx,
@@ -179,8 +176,12 @@ def _settle_claims(
         ),
     )
     _store_rows(tx, kept, stores)
-    asked = [item for claim, item in zip(claims, group, strict=True) if held.get(claim)]
-    stopped = _stop_requested(tx, asked)
+    asked = [
+        item
+        for claim, item in zip(claims, group, strict=True)
+        if held.get(claim) and isinstance(item[1], _BACK)
+    ]
+    stopped = _stop_requested(tx, asked, actor)
     run_state_statements(tx, (state_reached(job, State.CANCELED) for job in stopped))
     letters = write_dead_letters(tx, [*kept, *((job, Canceled()) for job in stopped)])
     stopped_keys = {job.claim_id for job in stopped}
@@ -197,15 +198,60 @@ def _settle_claims(
         for claim, (job, outcome) in zip(claims, group, strict=True)
     ]
     _finish_stages(tx, kept)
+    written = {*known, *(job.claim_id for job, _ in asked)}
     entries = [
         entry
-        for claim, item in zip(claims, settled, strict=True)
-        if claim not in known
+        for claim, item, change in zip(claims, settled, changes, strict=True)
+        if claim not in written and not (item.lease_held and "in_group" in change)
         for entry in _entries(item)
     ]
     entries += [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]
     audit.record(tx, actor, [*entries, *letters.entries])
     return settled
+
+
+def _changes(group: Sequence[tuple[Claimed, Outcome]], actor: Actor) -> list[dict[str, Any]]:
+    """The rows to write. The events of most outcomes are one row of the audit for the group."""
+    changes = [change_of(job, outcome) for job, outcome in group]
+    if actor.type is ActorType.SYSTEM:
+        for (job, outcome), change in zip(group, changes, strict=True):
+            if type(outcome) is Completed and not job.outputs:
+                change["in_group"] = 1
+    return changes
+
+
+def _write_changes(
+    tx: Tx,
+    group: Sequence[tuple[Claimed, Outcome]],
+    changes: Sequence[Mapping[str, Any]],
+    actor: Actor,
+) -> dict[ClaimId, str | datetime | None]:
+    """Insert the outcomes and attempts; return the claims that were held, with their cancels.
+
+    One statement for each kind of change in the group: usually one.
+    """
+    by_statement: dict[str, list[Mapping[str, Any]]] = {}
+    for (job, outcome), change in zip(group, changes, strict=True):
+        name = _WRITTEN_BY.get(type(outcome), "insert_outcomes")
+        if job.state == State.BATCH_SUBMITTED and name != "insert_submitted":
+            name += "_of_batch"
+        by_statement.setdefault(name, []).append(change)
+    held = [
+        claim
+        for name, rows in by_statement.items()
+        for claim in tx.values(getattr(SQL, name), changes=rows, actor_id=actor.id)
+    ]
+    # An outcome that ends the job answers its cancel request.
+    back = [job for job, outcome in group if type(outcome) in _WRITTEN_BY]
+    cancels = find_cancels(tx, back) if back else {}
+    return {claim: cancels.get(claim[:2]) for claim in held}
+
+
+def find_cancels(tx: Tx, jobs: Sequence[Claimed]) -> dict[tuple[str, str], str | datetime | None]:
+    """When the cancellation of these jobs was requested, by tenant and id."""
+    asked = [{"org_id": job.org_id, "id": job.id} for job in jobs]
+    rows = tx.values(SQL.find_cancels, jobs=asked)
+    return {(org_id, job_id): requested_at for org_id, job_id, requested_at in rows}
 
 
 def _finish_stages(tx: Tx, group: Sequence[tuple[Claimed, Outcome]]) -> None:
@@ -243,16 +289,29 @@ def _store_rows(tx: Tx, group: Sequence[tuple[Claimed, Outcome]], stores: Stores
                 tx.affected(statement, **given)
 
 
-def _stop_requested(tx: Tx, wanted: Sequence[tuple[Claimed, Outcome]]) -> list[Claimed]:
-    """Cancel jobs that would be requeued although a cancel was requested."""
-    back = {(job.org_id, job.id): job for job, outcome in wanted if isinstance(outcome, _BACK)}
-    if not back:
+def _stop_requested(
+    tx: Tx, asked: Sequence[tuple[Claimed, Outcome]], actor: Actor
+) -> list[Claimed]:
+    """Cancel jobs that were requeued although a cancel was requested."""
+    if not asked:
         return []
+    # Before the cancel: the digest of an event is that of the job as its outcome left it.
+    answered = [Settled(job, outcome, lease_held=True) for job, outcome in asked]
+    audit.record(tx, actor, [entry for item in answered for entry in _entries(item)])
+    back = {(job.org_id, job.id): job for job, _ in asked}
     jobs = [{"org_id": job.org_id, "id": job.id} for job in back.values()]
-    return [back[row["org_id"], row["id"]] for row in tx.many(SQL.stop_jobs, jobs=jobs)]
+    return [back[row["org_id"], row["id"]] for row in tx.many(SQL.cancel_jobs, jobs=jobs)]
 
 
 _BACK = (Retry, Snoozed, Released, Submitted)
+# An outcome that is not listed ends the job.
+_WRITTEN_BY: Mapping[type[Outcome], str] = {
+    Advanced: "insert_attempts",
+    Retry: "insert_attempts",
+    Snoozed: "insert_attempts",
+    Released: "insert_attempts",
+    Submitted: "insert_submitted",
+}
 _KEEPS = (Completed, Retry, Dead, Released)
 
 
@@ -297,7 +356,7 @@ _CLOSED_BY: Mapping[type[Outcome], str] = {
 
 
 def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
-    """The row that settle_jobs writes. Pure."""
+    """The row that is written, with the state that the job reaches. Pure."""
     change: dict[str, Any] = {
         "org_id": job.org_id,
         "id": job.id,
@@ -305,7 +364,7 @@ def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
         "attempt_count": job.attempt_count,
         "stage": job.stage,
         "at_stage": job.stage,
-        "was": job.state,
+        "category": job.category,
     }
     match outcome:
         case Completed(result):
@@ -316,19 +375,16 @@ def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
                 "stage": next_stage,
                 "attempt_count": 0,
                 "max_attempts": next_max_attempts,
+                "keeps_lease": True,
             }
         case Retry(fault, delay_ms):
-            change |= {"state": State.QUEUED, "delay_ms": delay_ms, **_charge(job, fault)}
+            change |= _queued(delay_ms) | _charge(job, fault)
         case Dead(fault):
-            change |= {
-                "state": State.FAILED,
-                "queue": DEAD_LETTER_QUEUE,
-                **_charge(job, fault),
-            }
+            change |= {"state": State.FAILED, **_charge(job, fault)}
         case Snoozed(delay_ms):
-            change |= {"state": State.QUEUED, "delay_ms": delay_ms}
+            change |= _queued(delay_ms)
         case Released(_, delay_ms):
-            change |= {"state": State.QUEUED, "delay_ms": delay_ms}
+            change |= _queued(delay_ms)
         case Submitted(provider_batch_id):
             change |= {"state": State.BATCH_SUBMITTED, "provider_batch_id": provider_batch_id}
         case Canceled():
@@ -336,6 +392,10 @@ def change_of(job: Claimed, outcome: Outcome) -> dict[str, Any]:
         case _:
             assert_never(outcome)
     return change
+
+
+def _queued(delay_ms: int | None) -> dict[str, Any]:
+    return {"state": State.QUEUED, "delay_ms": delay_ms, "keeps_lease": False}
 
 
 def _charge(job: Claimed, fault: Fault) -> dict[str, Any]:
@@ -359,9 +419,6 @@ def _stage(job: Claimed, outcome: Advanced | Completed) -> dict[str, Any]:
 
 def _entries(item: Settled) -> list[audit.Entry]:
     job = item.job
-    if item.lease_held and type(item.outcome) is Completed and not job.outputs:
-        # Most outcomes.
-        return [audit.Entry(job.org_id, job.id, "job.succeeded", job.attempt_count + 1)]
 
     def entry(name: str, **detail: Any) -> audit.Entry:
         return audit.Entry(job.org_id, job.id, name, job.attempt, detail or None)

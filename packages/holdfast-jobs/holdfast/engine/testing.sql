@@ -15,6 +15,4 @@ SELECT min(next_fire_at) AS at FROM holdfast.schedule WHERE paused_at IS NULL;
 SELECT worker_id, host, seen_at FROM holdfast.worker;
 
 -- has_jobs :one — crosses tenants: whether the database has or had jobs
-SELECT count(*) > 0 AS found FROM (
-    SELECT id FROM holdfast.job UNION ALL SELECT id FROM holdfast.job_history LIMIT 1
-) AS job;
+SELECT count(*) > 0 AS found FROM (SELECT id FROM holdfast.job_envelope LIMIT 1) AS job;

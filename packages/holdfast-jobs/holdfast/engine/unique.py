@@ -21,6 +21,7 @@ from holdfast.store import Row, Statements
 from holdfast.store.caller_connection import Steps
 
 SQL = Statements("holdfast.engine", "unique.sql")
+JOB_SQL = Statements("holdfast.engine", "job.sql")
 
 SUPERSEDED = "superseded"
 
@@ -194,7 +195,8 @@ def finish_steps(
     ]
     if not old:
         return []
-    canceled = yield SQL.supersede_jobs, {"jobs": old}
+    ended = yield SQL.supersede_jobs, {"jobs": old}
+    canceled = (yield JOB_SQL.count_attempts, {"jobs": ended}) if ended else []
     entries = [
         audit.Entry(
             row["org_id"],

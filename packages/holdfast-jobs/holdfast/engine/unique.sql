@@ -11,22 +11,32 @@ ON CONFLICT (org_id, job_type, unique_key) DO UPDATE SET updated_at = excluded.u
 RETURNING org_id, job_type, unique_key, job_id, waiting_since;
 
 -- find_holders :many — the jobs that hold keys; after lock_keys, to see what that has waited for
+-- The keys without a job come second: SQLite would read every job for a LEFT JOIN of the view job.
 SELECT keys.place, mine.job_id, mine.waiting_since, job.state, job.lease_token,
        job.idempotency_key, job.created_at
 FROM {rows keys: place bigint, org_id uuid, job_type text, unique_key text}
 JOIN holdfast.unique_key AS mine ON mine.org_id = keys.org_id AND mine.job_type = keys.job_type
  AND mine.unique_key = keys.unique_key
-LEFT JOIN holdfast.job AS job ON job.org_id = mine.org_id AND job.id = mine.job_id;
+JOIN holdfast.job AS job ON job.org_id = mine.org_id AND job.id = mine.job_id
+UNION ALL
+SELECT keys.place, mine.job_id, mine.waiting_since, CAST(NULL AS text), CAST(NULL AS integer),
+       CAST(NULL AS text), CAST(NULL AS {instant})
+FROM {rows keys: place bigint, org_id uuid, job_type text, unique_key text}
+JOIN holdfast.unique_key AS mine ON mine.org_id = keys.org_id AND mine.job_type = keys.job_type
+ AND mine.unique_key = keys.unique_key
+WHERE NOT EXISTS (SELECT 1 FROM holdfast.job_envelope AS job
+                  WHERE job.org_id = mine.org_id AND job.id = mine.job_id);
 
 -- supersede_jobs :many — cancel waiting jobs that no worker has claimed
-UPDATE holdfast.job AS job
-SET state = 'canceled', finished_at = {now}, updated_at = {now},
-    key_expires_at = {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
-                                      WHERE category.name = job.category), 2592000000))}
+INSERT INTO holdfast.job_outcome
+    (org_id, job_id, finished_at, key_expires_at, lease_token, attempt_count, state)
+SELECT job.org_id, job.id, {now}, {later(coalesce(category.key_ttl_ms, 2592000000))}, 0, 0,
+       'canceled'
 FROM {rows jobs: org_id uuid, id uuid}
-WHERE job.org_id = jobs.org_id AND job.id = jobs.id AND job.state = 'queued'
-  AND job.lease_token = 0 AND job.cancel_requested_at IS NULL
-RETURNING job.org_id, job.id, job.job_type, job.attempt_count;
+JOIN holdfast.job AS job ON job.org_id = jobs.org_id AND job.id = jobs.id
+LEFT JOIN holdfast.category AS category ON category.name = job.category
+WHERE job.state = 'queued' AND job.lease_token = 0 AND job.cancel_requested_at IS NULL
+RETURNING org_id, job_id AS id;
 
 -- hold_keys :affected — the jobs that hold keys from now on
 UPDATE holdfast.unique_key AS mine
@@ -52,26 +62,16 @@ FROM holdfast.write_flow(
     CAST(CAST(:holds AS text) AS json), CAST(CAST(:deadlines AS text) AS json),
     CAST(:now AS timestamptz));
 
--- expire_jobs :many — crosses tenants: cancel waiting jobs whose deadline has passed
-WITH due AS MATERIALIZED (
-    SELECT deadline.org_id, deadline.job_id, deadline.deadline_at
-    FROM holdfast.job_deadline AS deadline
-    JOIN holdfast.job AS job ON job.org_id = deadline.org_id AND job.id = deadline.job_id
-    WHERE deadline.closed_at IS NULL AND deadline.deadline_at <= {now} AND job.state = 'queued'
-    ORDER BY deadline.deadline_at
-    LIMIT :limit
-    {skip_held(job)}
-)
-UPDATE holdfast.job AS job
-SET state = 'canceled', finished_at = {now}, updated_at = {now},
-    key_expires_at = {later(coalesce((SELECT category.key_ttl_ms FROM holdfast.category AS category
-                                      WHERE category.name = job.category), 2592000000))}
-FROM due
-WHERE job.org_id = due.org_id AND job.id = due.job_id AND job.state = 'queued'
-RETURNING job.org_id, job.id, job.project_id, job.job_type, job.queue, job.stage,
-          job.attempt_count, job.request_id, job.correlation_id, job.idempotency_key, job.replay_of,
-          (SELECT {stamp(deadline.deadline_at)} FROM holdfast.job_deadline AS deadline
-           WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id) AS deadline_at;
+-- find_expired :many — crosses tenants: waiting jobs whose deadline has passed, oldest deadline first
+SELECT job.org_id, job.id, job.project_id, job.job_type, job.queue, job.stage, job.attempt_count,
+       job.request_id, job.correlation_id, job.idempotency_key, job.replay_of,
+       {stamp(deadline.deadline_at)} AS deadline_at
+FROM holdfast.job_deadline AS deadline
+JOIN holdfast.job AS job ON job.org_id = deadline.org_id AND job.id = deadline.job_id
+WHERE deadline.closed_at IS NULL AND deadline.deadline_at <= {now} AND job.state = 'queued'
+ORDER BY deadline.deadline_at
+LIMIT :limit
+{skip_held(deadline)};
 
 -- close_deadlines :affected — crosses tenants: deadlines that have passed and whose job has ended
 -- A job that runs at its deadline keeps it open: its retry is not started.

@@ -158,9 +158,11 @@ class AuditTrail:
             "actor_id": None if who is None else _text("actor", who.id),
             "limit": limit + 1,
             "before": before,
+            # A group of events is found by all filters but its jobs' request.
+            "reach": NEWEST if wanted.request_id is not None else limit + 1,
         }
         if wanted.job_id is not None:
-            asked["job_id"] = self._job(wanted.job_id, asked["org_id"])
+            asked["job_id"], asked["job_org"] = self._job(wanted.job_id, asked["org_id"])
         ranges = self._ranges()
         rows = self.context.store.read(lambda tx: _find(tx, asked, ranges))
         return page_of([AuditEvent.from_row(row) for row in rows], limit, lambda event: event.id)
@@ -186,7 +188,8 @@ class AuditTrail:
             error = Forbidden("Only an admin works on the audit of every tenant. Name one: --org.")
             self.context.refuse(action, error, org_id=None, subject=subject)
 
-    def _job(self, job_id: str, org_id: str | None) -> str:
+    def _job(self, job_id: str, org_id: str | None) -> tuple[str, str | None]:
+        """Return the id in stored form, and the tenant of its events."""
         context, found = self.context, None
         try:
             known_id = read_uuid(job_id)
@@ -202,7 +205,7 @@ class AuditTrail:
                 raise error
             subject = f"job:{job_id[:100]}"
             context.refuse(Action.READ_AUDIT, error, org_id=context.org_id, subject=subject)
-        return known_id
+        return known_id, None if found is None else str(found["org_id"])
 
 
 def _text(name: str, value: str | None) -> str | None:
@@ -229,9 +232,10 @@ def _find(tx: Tx, asked: Mapping[str, Any], ranges: Ranges) -> list[Row]:
     """Return the events, by the most selective index that the filters allow."""
     job_id, correlation_id = asked.get("job_id"), asked["correlation_id"]
     if job_id is not None:
-        return tx.many(SQL.list_of_jobs, **asked, jobs=[{"id": job_id}], by_correlation=None)
+        jobs = [{"id": job_id, "org_id": asked["job_org"]}]
+        return tx.many(SQL.list_of_jobs, **asked, jobs=jobs, by_correlation=None)
     if correlation_id is not None:
-        jobs = _subjects(correlation_id)
+        jobs = _subjects(tx, correlation_id, asked["org_id"])
         return tx.many(SQL.list_of_jobs, **asked, jobs=jobs, by_correlation=correlation_id)
     if asked["actor_type"] not in (None, ActorType.SYSTEM):
         return tx.many(SQL.list_of_person, **asked)
@@ -239,19 +243,22 @@ def _find(tx: Tx, asked: Mapping[str, Any], ranges: Ranges) -> list[Row]:
     above, before = id_bounds(tx, span, asked["before"])
     found: list[Row] = []
     for low, high in ranges(tx, asked["org_id"], above, before):
-        bounds = {"above": low, "before": high, "limit": asked["limit"] - len(found)}
+        limit = asked["limit"] - len(found)
+        bounds = {"above": low, "before": high, "limit": limit}
         found += tx.many(SQL.list_between, **{**asked, **bounds})
         if len(found) >= asked["limit"]:
             break
     return found
 
 
-def _subjects(correlation_id: str) -> list[dict[str, str]]:
+def _subjects(tx: Tx, correlation_id: str, org_id: str | None) -> list[dict[str, str | None]]:
     """Return the subjects that a correlation may name: a job's own id, or another object."""
-    ids = {subject_id(correlation_id)}
+    subjects: list[dict[str, str | None]] = [{"id": subject_id(correlation_id), "org_id": None}]
     with suppress(ValueError):
-        ids.add(read_uuid(correlation_id))
-    return [{"id": known_id} for known_id in sorted(ids)]
+        job_id = read_uuid(correlation_id)
+        found = tx.maybe(SQL.find_subject, job_id=job_id, org_id=org_id)
+        subjects.append({"id": job_id, "org_id": None if found is None else str(found["org_id"])})
+    return subjects
 
 
 def id_bounds(tx: Tx, span: Mapping[str, str | None], before: int) -> tuple[int, int]:

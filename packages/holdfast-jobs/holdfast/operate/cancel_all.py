@@ -1,7 +1,7 @@
 """Cancel many jobs by filter, with a dry run. Each job is canceled like a single one.
 
-Pages follow the primary key of the job table, and each page is one transaction with a fixed number
-of statements.
+Pages follow the primary key of the jobs, and each page is one transaction with a fixed number of
+statements.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OVERVIEW_SQL = Statements("holdfast.operate", "overview.sql")
 
 SUBJECT = "jobs"
 LONGEST = 10_000
-# How many jobs a count reads at most, of a tenant or of each state.
+# How many jobs a count reads at most of each part of the unfinished jobs, and a page of all jobs.
 REACH = 10_000
 PAGE = 500
 REFUSED = "refused"
@@ -140,22 +140,12 @@ class CancelPages:
             tx.one(OVERVIEW_SQL.bound_reading)
             if self.org_id is not None:
                 return tx.many(SQL.count_unfinished_of, **params, org_id=self.org_id)
-            app = self.context.app
-            known = {*app.known_queues, *app.queues.rules().queues}
-            queues = known if wanted.queue is None else {wanted.queue}
-            named = [{"name": name} for name in sorted(queues)]
-            return tx.many(SQL.count_unfinished, **params, queues=named)
+            return tx.many(SQL.count_unfinished, **params)
 
         rows = self.context.store.read(work)
         matched = sum(int(row["jobs"]) for row in rows)
-        is_capped = any(row["seen"] >= REACH for row in rows) or self._leaves_out_batches
+        is_capped = any(row["seen"] >= REACH for row in rows)
         return BulkCount(matched, matched, is_capped)
-
-    @property
-    def _leaves_out_batches(self) -> bool:
-        if self.org_id is not None or self.wanted.state in (State.QUEUED, State.PROCESSING):
-            return False
-        return any(handler.router is not None for handler in self.context.registry)
 
     def first_cursor(self) -> str:
         """The cursor before the first job; jobs that are created later are left out."""
@@ -167,19 +157,14 @@ class CancelPages:
     def act(self, tx: Tx, cursor: str, limit: int = PAGE) -> BulkPage:
         """Cancel the matching jobs of one page, at most *limit* of them."""
         until, after_org, after_id = _read_cursor(cursor)
-        rows = tx.many(
-            SQL.page_jobs,
-            until=until,
-            after_org=after_org,
-            after_id=after_id,
-            last_org=self.org_id or NEWEST,
-            limit=PAGE,
-        )
-        is_last = len(rows) < PAGE
+        place = {"after_org": after_org, "after_id": after_id, "last_org": self.org_id or NEWEST}
+        rows = tx.many(SQL.page_jobs, **place, until=until, limit=PAGE, reach=REACH)
+        # A page with fewer jobs has read all that it may.
+        end = rows[-1] if len(rows) >= PAGE else tx.maybe(SQL.find_page_end, **place, reach=REACH)
         matching = list(filter(self._matches, rows))
         if len(matching) > limit:
-            matching, is_last = matching[:limit], False
-            rows = matching
+            matching = matching[:limit]
+            end = matching[-1]
         counts: Counter[str] = Counter()
         who: dict[str, Any] = {"actor": self.context.actor}
         allowed, refused = list[Row](), list[Row]()
@@ -194,7 +179,7 @@ class CancelPages:
         if refused:
             counts[REFUSED] = len(refused)
             record_actions(tx, [self._refusal(row) for row in refused])
-        following = None if is_last else f"{until}/{rows[-1]['org_id']}/{rows[-1]['id']}"
+        following = None if end is None else f"{until}/{end['org_id']}/{end['id']}"
         return BulkPage(following, {str(name): found for name, found in counts.items()})
 
     def finish(self) -> None:

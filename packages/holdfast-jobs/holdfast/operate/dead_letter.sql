@@ -4,11 +4,19 @@
 -- to the jobs by it reads all jobs of the tenant. CASE does the same.
 
 -- find_letter :maybe — one item, with the columns of the last failed job that a replay needs
-SELECT letter.*, failed.max_attempts, failed.pipeline_version,
+SELECT letter.*,
+       coalesce((SELECT attempt.max_attempts FROM holdfast.job_attempt AS attempt
+                 WHERE attempt.org_id = failed.org_id AND attempt.job_id = failed.id
+                 ORDER BY attempt.number DESC LIMIT 1),
+                failed.max_attempts) AS max_attempts,
+       coalesce((SELECT attempt.pipeline_version FROM holdfast.job_attempt AS attempt
+                 WHERE attempt.org_id = failed.org_id AND attempt.job_id = failed.id
+                 ORDER BY attempt.number DESC LIMIT 1),
+                failed.pipeline_version) AS pipeline_version,
        coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal
 FROM holdfast.dead_letter AS letter
-JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
-JOIN holdfast.job AS failed
+JOIN holdfast.job_envelope AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+JOIN holdfast.job_envelope AS failed
   ON failed.org_id = letter.org_id
  AND failed.id = CASE WHEN letter.failed_replay_id IS NULL THEN letter.job_id
                        ELSE letter.failed_replay_id END
@@ -17,7 +25,15 @@ LEFT JOIN holdfast.job_type_rule AS rule ON rule.job_type = letter.job_type
 WHERE letter.org_id = :org_id AND letter.job_id = :job_id;
 
 -- list_letters :many — crosses tenants unless :org_id is given: newest first, page by page
-SELECT letter.*, failed.max_attempts, failed.pipeline_version,
+SELECT letter.*,
+       coalesce((SELECT attempt.max_attempts FROM holdfast.job_attempt AS attempt
+                 WHERE attempt.org_id = failed.org_id AND attempt.job_id = failed.id
+                 ORDER BY attempt.number DESC LIMIT 1),
+                failed.max_attempts) AS max_attempts,
+       coalesce((SELECT attempt.pipeline_version FROM holdfast.job_attempt AS attempt
+                 WHERE attempt.org_id = failed.org_id AND attempt.job_id = failed.id
+                 ORDER BY attempt.number DESC LIMIT 1),
+                failed.pipeline_version) AS pipeline_version,
        coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal,
        CASE WHEN letter.escalated_at IS NULL THEN 0 ELSE 1 END AS is_escalated,
        CASE WHEN letter.verified_at IS NULL THEN 0 ELSE 1 END AS is_verified,
@@ -29,8 +45,8 @@ SELECT letter.*, failed.max_attempts, failed.pipeline_version,
              AND delivery.is_required = 1 AND delivery.state <> 'sent'
        ) THEN 1 ELSE 0 END AS is_undelivered
 FROM holdfast.dead_letter AS letter
-JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
-JOIN holdfast.job AS failed
+JOIN holdfast.job_envelope AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+JOIN holdfast.job_envelope AS failed
   ON failed.org_id = letter.org_id
  AND failed.id = CASE WHEN letter.failed_replay_id IS NULL THEN letter.job_id
                        ELSE letter.failed_replay_id END
@@ -96,7 +112,15 @@ RETURNING org_id, job_id, version, replay_count;
 -- list_sources :many — crosses tenants: the jobs that the replays of these items repeat
 SELECT letter.job_id AS letter_id, letter.stage AS failed_stage, letter.attempts,
        letter.replay_count,
-       failed.id AS failed_job_id, failed.max_attempts, failed.pipeline_version,
+       failed.id AS failed_job_id,
+       coalesce((SELECT attempt.max_attempts FROM holdfast.job_attempt AS attempt
+                 WHERE attempt.org_id = failed.org_id AND attempt.job_id = failed.id
+                 ORDER BY attempt.number DESC LIMIT 1),
+                failed.max_attempts) AS max_attempts,
+       coalesce((SELECT attempt.pipeline_version FROM holdfast.job_attempt AS attempt
+                 WHERE attempt.org_id = failed.org_id AND attempt.job_id = failed.id
+                 ORDER BY attempt.number DESC LIMIT 1),
+                failed.pipeline_version) AS pipeline_version,
        job.org_id, job.project_id, job.job_type, job.category, job.actor_type, job.actor_id,
        job.request_id, job.correlation_id, job.idempotency_key, job.payload, job.payload_hash,
        job.priority, job.unit_key, job.limit_key, job.scheduled_for, job.traceparent,
@@ -105,7 +129,7 @@ FROM {rows letters: org_id uuid, job_id uuid}
 JOIN holdfast.dead_letter AS letter
   ON letter.org_id = letters.org_id AND letter.job_id = letters.job_id
 JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
-JOIN holdfast.job AS failed
+JOIN holdfast.job_envelope AS failed
   ON failed.org_id = letter.org_id
  AND failed.id = CASE WHEN letter.failed_replay_id IS NULL THEN letter.job_id
                        ELSE letter.failed_replay_id END;
@@ -133,7 +157,12 @@ WHERE TRUE;
 SELECT state, job_type, stage, pipeline_version, replay_refusal, kind, error_class, is_escalated,
        is_verified, is_undelivered, count(*) AS letters
 FROM (
-    SELECT letter.state, letter.job_type, letter.stage, failed.pipeline_version, letter.kind,
+    SELECT letter.state, letter.job_type, letter.stage,
+           coalesce((SELECT attempt.pipeline_version FROM holdfast.job_attempt AS attempt
+                     WHERE attempt.org_id = failed.org_id AND attempt.job_id = failed.id
+                     ORDER BY attempt.number DESC LIMIT 1),
+                    failed.pipeline_version) AS pipeline_version,
+           letter.kind,
            letter.error_class,
            coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal,
            CASE WHEN letter.escalated_at IS NULL THEN 0 ELSE 1 END AS is_escalated,
@@ -146,8 +175,8 @@ FROM (
                  AND delivery.is_required = 1 AND delivery.state <> 'sent'
            ) THEN 1 ELSE 0 END AS is_undelivered
     FROM holdfast.dead_letter AS letter
-    JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
-    JOIN holdfast.job AS failed
+    JOIN holdfast.job_envelope AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+    JOIN holdfast.job_envelope AS failed
       ON failed.org_id = letter.org_id
      AND failed.id = CASE WHEN letter.failed_replay_id IS NULL THEN letter.job_id
                        ELSE letter.failed_replay_id END

@@ -206,12 +206,20 @@ done AS (
     HAVING sum(CASE WHEN told.state = 'sent' THEN 0 ELSE 1 END) = 0
        AND max(told.notified_at) >= dead.last_failure_at
 )
-SELECT letter.*, failed.max_attempts, failed.pipeline_version,
+SELECT letter.*,
+       coalesce((SELECT attempt.max_attempts FROM holdfast.job_attempt AS attempt
+                 WHERE attempt.org_id = failed.org_id AND attempt.job_id = failed.id
+                 ORDER BY attempt.number DESC LIMIT 1),
+                failed.max_attempts) AS max_attempts,
+       coalesce((SELECT attempt.pipeline_version FROM holdfast.job_attempt AS attempt
+                 WHERE attempt.org_id = failed.org_id AND attempt.job_id = failed.id
+                 ORDER BY attempt.number DESC LIMIT 1),
+                failed.pipeline_version) AS pipeline_version,
        coalesce(rule.replay_refusal, category.replay_refusal) AS replay_refusal
 FROM done
 JOIN holdfast.dead_letter AS letter ON letter.org_id = done.org_id AND letter.job_id = done.job_id
-JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
-JOIN holdfast.job AS failed
+JOIN holdfast.job_envelope AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+JOIN holdfast.job_envelope AS failed
   ON failed.org_id = letter.org_id
  AND failed.id = CASE WHEN letter.failed_replay_id IS NULL THEN letter.job_id
                        ELSE letter.failed_replay_id END

@@ -1,17 +1,15 @@
 -- Queries that explain a job's state. An operator may explain any tenant's job; of other tenants
 -- only counts, rules and workers are read.
 
--- find_subject :maybe — the job without its private columns, archived or not, and the current time
+-- find_subject :maybe — the job without its private columns, and the current time
 SELECT id, org_id, job_type, state, queue, origin_queue, stage, limit_key, turn, attempt_count,
        max_attempts, not_before_at, lease_expires_at, claimed_at, claimed_by, cancel_requested_at,
        provider_batch_id, CAST(routing_decision AS text) AS routing_decision, replay_of, error_class,
        created_at, updated_at, finished_at,
        {now} AS now,
        (SELECT deadline.deadline_at FROM holdfast.job_deadline AS deadline
-        WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id) AS deadline_at,
-       EXISTS (SELECT 1 FROM holdfast.job_history AS history
-               WHERE history.org_id = job.org_id AND history.id = job.id) AS is_archived
-FROM holdfast.job_record AS job
+        WHERE deadline.org_id = job.org_id AND deadline.job_id = job.id) AS deadline_at
+FROM holdfast.job AS job
 WHERE org_id = :org_id AND id = :id;
 
 -- list_turns :many — the events that made it wait or end, newest first
@@ -48,12 +46,12 @@ SELECT coalesce(sum(CASE WHEN queue = :queue THEN 1 ELSE 0 END), 0) AS in_queue,
            AS of_tenant_here,
        coalesce(sum(CASE WHEN org_id = :org_id THEN 1 ELSE 0 END), 0) AS of_tenant,
        coalesce(sum(CASE WHEN limit_key = :limit_key THEN 1 ELSE 0 END), 0) AS of_key
-FROM holdfast.job
-WHERE state = 'processing' AND lease_expires_at >= {now};
+FROM holdfast.job_running
+WHERE lease_expires_at >= {now};
 
 -- count_ahead :one — jobs of its tenant and key that are ahead of it, counted up to :limit
 SELECT count(*) AS ahead
-FROM (SELECT 1 FROM holdfast.claimable AS job
+FROM (SELECT 1 FROM holdfast.job_ready AS job
       WHERE job.queue = :queue AND job.limit_key = :limit_key AND job.org_id = :org_id
         AND job.turn < :turn
       ORDER BY job.queue, job.limit_key, job.org_id, job.turn
@@ -71,7 +69,7 @@ SELECT replay_job_id FROM holdfast.dead_letter_replay
 WHERE org_id = :org_id AND job_id = :job_id AND ended_at IS NULL;
 
 -- find_posted :maybe — the deliveries of an outbox job: its payload contains only ids
-SELECT CAST(payload AS text) AS payload FROM holdfast.job_record
+SELECT CAST(payload AS text) AS payload FROM holdfast.job
 WHERE org_id = :org_id AND id = :id AND job_type = 'outbox.deliver';
 
 -- count_deliveries :many — the unsent deliveries of a job, by channel and state

@@ -5,17 +5,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Any
 
 from holdfast.arguments import name, named_id, word
 from holdfast.clock import read_instant
+from holdfast.config.setting_type import DEAD_LETTER_QUEUE
 from holdfast.engine.job_state import State
 from holdfast.operate.authorization import Action, OperatorContext
 from holdfast.operate.page import NEWEST, Page, check_limit, page_of, read_filter
-from holdfast.store import Row, Statements
+from holdfast.store import Row, Statements, Tx
 
 SQL = Statements("holdfast.operate", "jobs.sql")
+
+FEW = 10_000
+"""A listing of a state reads all jobs in it if they are fewer than this."""
+FEW_KEYS = 100_000
+"""The same if it needs only their keys."""
+EVERY_TENANT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +94,34 @@ def list_jobs(
     """Jobs, newest first."""
     wanted = (wanted or ALL).check()
     org_id = context.tenant_for(Action.LOOK, wanted.org_id, subject="jobs")
+    state = wanted.state
+    if state is None and wanted.queue == DEAD_LETTER_QUEUE:
+        state = State.FAILED
     params = {
-        "state": wanted.state,
+        "state": state,
         "job_type": wanted.job_type,
         "queue": wanted.queue,
         "error_class": wanted.error_class,
         "before": before,
         "limit": check_limit(limit) + 1,
     }
-    if org_id is None:
-        rows = context.store.read(lambda tx: tx.many(SQL.list_all_jobs, **params))
-    else:
-        own = {**params, "org_id": org_id}
-        rows = context.store.read(lambda tx: tx.many(SQL.list_jobs, **own))
+    rows = context.store.read(lambda tx: _read_page(tx, org_id, params))
     return page_of([JobRow.from_row(row) for row in rows], limit, lambda job: job.id)
+
+
+def _read_page(tx: Tx, org_id: str | None, params: Mapping[str, Any]) -> list[Row]:
+    """Read the jobs in a state that few jobs are in from the table of that state."""
+    state = params["state"]
+    narrow = ("job_type", "queue", "error_class")
+    is_narrow = any(params[name] is not None for name in narrow)
+    if state not in (None, State.COMPLETED, State.CANCELED):
+        bound = FEW if is_narrow or state == State.FAILED else FEW_KEYS
+        if tx.one(SQL.count_placed, state=state, bound=bound)["jobs"] < bound:
+            return tx.many(SQL.list_placed_jobs, **params, org_id=org_id, bound=bound)
+    if org_id is not None:
+        return tx.many(SQL.list_jobs, **params, org_id=org_id)
+    tenants = EVERY_TENANT if is_narrow or state is not None else params["limit"]
+    return tx.many(SQL.list_all_jobs, **params, tenants=tenants)
 
 
 def attempts_made(state: str, attempt_count: int) -> int:

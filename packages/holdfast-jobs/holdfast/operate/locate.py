@@ -36,7 +36,7 @@ def _org_of(tx: Tx, context: OperatorContext, job_id: str) -> str | None:
     org_id = context.org_id
     if org_id is None:
         row = tx.maybe(JOB_SQL.find_org, id=job_id)
-        if row is None:
+        if row is None or row["org_id"] is None:
             return None
         org_id = str(row["org_id"])
     # An id in the audit may belong to a queue or a schedule.

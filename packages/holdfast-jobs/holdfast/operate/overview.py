@@ -232,25 +232,32 @@ class Overview:
         """
         wanted = (wanted or JobFilter()).check()
         org_id = self.context.tenant_for(Action.LOOK, wanted.org_id, subject="jobs")
-        place = {"before": _place(before, org_id), "reach": REACH}
-        params = {
+        filters = {
             "state": wanted.state,
             "job_type": wanted.job_type,
             "queue": wanted.queue,
             "error_class": wanted.error_class,
-            "limit": check_limit(limit) + 1,
-            **place,
         }
+        at = {"before": _place(before, org_id)}
+        params = {**filters, **at, "limit": check_limit(limit) + 1}
+        is_filtered = any(value is not None for value in filters.values())
+        reach = REACH if is_filtered else params["limit"]
 
-        def work(tx: Tx) -> tuple[list[Row], Row | None]:
-            if org_id is None:
-                found = tx.many(SQL.search_all_jobs, **params)
-                return found, tx.maybe(SQL.find_search_end_of_all, **place)
-            found = tx.many(SQL.search_jobs, **params, org_id=org_id)
-            return found, tx.maybe(SQL.find_search_end, **place, org_id=org_id)
+        def work(tx: Tx) -> tuple[list[Row], Any]:
+            if org_id is not None:
+                own = {"org_id": org_id, "reach": reach}
+                end = tx.maybe(SQL.find_search_end, **at, **own)
+                found = tx.many(SQL.search_jobs, **params, **own)
+                return found, None if end is None else end["place"]
+            read = tx.one(SQL.find_search_rows, **at, reach=reach)
+            if read["last"] is None:
+                return [], None
+            rows = {name: read[name] for name in ("first", "last")}
+            found = tx.many(SQL.search_all_jobs, **params, **rows)
+            return found, read["first"] if read["has_more"] else None
 
         rows, end = self._read(work)
-        following = None if end is None else str(end["place"])
+        following = None if end is None else str(end)
         if len(rows) > limit:
             following = str(rows[limit - 1]["place"])
         return Page(tuple(JobRow.from_row(row) for row in rows[:limit]), following)

@@ -32,12 +32,12 @@ ORDER BY count(*) DESC, held.channel, held.reason;
 -- many jobs cost no more than one; each is counted to 100 at least and to :bound at most.
 WITH RECURSIVE limits (queue, limit_key, depth) AS (
     SELECT queues.name,
-           (SELECT job.limit_key FROM holdfast.claimable AS job WHERE job.queue = queues.name
+           (SELECT job.limit_key FROM holdfast.job_ready AS job WHERE job.queue = queues.name
             ORDER BY job.queue, job.limit_key LIMIT 1), 1
     FROM {rows queues: name text}
     UNION ALL
     SELECT limits.queue,
-           (SELECT job.limit_key FROM holdfast.claimable AS job
+           (SELECT job.limit_key FROM holdfast.job_ready AS job
             WHERE job.queue = limits.queue AND job.limit_key > limits.limit_key
             ORDER BY job.queue, job.limit_key LIMIT 1), limits.depth + 1
     FROM limits
@@ -45,14 +45,14 @@ WITH RECURSIVE limits (queue, limit_key, depth) AS (
 ),
 tenants (queue, limit_key, org_id, depth) AS (
     SELECT limits.queue, limits.limit_key,
-           (SELECT job.org_id FROM holdfast.claimable AS job
+           (SELECT job.org_id FROM holdfast.job_ready AS job
             WHERE job.queue = limits.queue AND job.limit_key = limits.limit_key
             ORDER BY job.queue, job.limit_key, job.org_id LIMIT 1), 1
     FROM limits
     WHERE limits.limit_key IS NOT NULL
     UNION ALL
     SELECT tenants.queue, tenants.limit_key,
-           (SELECT job.org_id FROM holdfast.claimable AS job
+           (SELECT job.org_id FROM holdfast.job_ready AS job
             WHERE job.queue = tenants.queue AND job.limit_key = tenants.limit_key
               AND job.org_id > tenants.org_id
             ORDER BY job.queue, job.limit_key, job.org_id LIMIT 1), tenants.depth + 1
@@ -67,17 +67,26 @@ share (bound) AS (
 )
 SELECT tenants.queue, tenants.limit_key, tenants.org_id,
        (SELECT count(*) FROM (
-           SELECT 1 FROM holdfast.claimable AS job
+           SELECT 1 FROM holdfast.job_ready AS job
            WHERE job.queue = tenants.queue AND job.limit_key = tenants.limit_key
              AND job.org_id = tenants.org_id
            ORDER BY job.queue, job.limit_key, job.org_id, job.turn
            LIMIT (SELECT share.bound FROM share)) AS head) AS jobs,
        (SELECT share.bound FROM share) AS bound,
-       (SELECT job.updated_at FROM holdfast.job AS job
-        WHERE job.state = 'queued' AND job.not_before_at IS NULL
-          AND job.queue = tenants.queue AND job.limit_key = tenants.limit_key
-          AND job.org_id = tenants.org_id
-        ORDER BY job.queue, job.limit_key, job.org_id, job.turn LIMIT 1) AS ready_at
+       (SELECT coalesce(
+            CASE WHEN next.lease_token > 0 THEN (
+                SELECT coalesce(attempt.not_before_at, attempt.ended_at)
+                FROM holdfast.job_attempt AS attempt
+                WHERE attempt.org_id = next.org_id AND attempt.job_id = next.job_id
+                ORDER BY attempt.number DESC LIMIT 1) END,
+            (SELECT coalesce(asked.not_before_at, asked.created_at)
+             FROM holdfast.job_envelope AS asked
+             WHERE asked.org_id = next.org_id AND asked.id = next.job_id))
+        FROM (SELECT job.org_id, job.job_id, job.lease_token FROM holdfast.job_ready AS job
+              WHERE job.queue = tenants.queue AND job.limit_key = tenants.limit_key
+                AND job.org_id = tenants.org_id
+              ORDER BY job.queue, job.limit_key, job.org_id, job.turn LIMIT 1) AS next)
+       AS ready_at
 FROM tenants
 WHERE tenants.org_id IS NOT NULL
   AND (CAST(:org_id AS {uuid}) IS NULL OR tenants.org_id = :org_id);
@@ -85,25 +94,22 @@ WHERE tenants.org_id IS NOT NULL
 -- count_deferred :many — crosses tenants: jobs of each queue that wait for their time
 SELECT queues.name AS queue,
        (SELECT count(*) FROM (
-           SELECT 1 FROM holdfast.job AS job
-           WHERE job.state = 'queued' AND job.queue = queues.name AND job.not_before_at IS NOT NULL
+           SELECT 1 FROM holdfast.job_waiting AS job
+           WHERE job.queue = queues.name
            ORDER BY job.queue, job.not_before_at
            LIMIT :bound) AS head) AS jobs
 FROM {rows queues: name text};
 
 -- count_running :many — crosses tenants unless :org_id is given: running jobs by queue and tenant
 SELECT leased.queue, leased.org_id, count(*) AS jobs
-FROM (SELECT job.queue, job.org_id FROM holdfast.job AS job
-      WHERE job.state = 'processing'
-      ORDER BY job.lease_expires_at
-      LIMIT :bound) AS leased
+FROM (SELECT job.queue, job.org_id FROM holdfast.job_running AS job LIMIT :bound) AS leased
 WHERE CAST(:org_id AS {uuid}) IS NULL OR leased.org_id = :org_id
 GROUP BY leased.queue, leased.org_id;
 
 -- count_outcomes :many — crosses tenants unless :org_id is given: outcomes by minute, newest first
 SELECT recent.name, CAST({ms_since(recent.at)} AS bigint) / 60000 AS minutes_ago,
-       count(*) AS events
-FROM (SELECT event.name, event.at, event.org_id FROM holdfast.job_event AS event
+       sum(recent.events) AS events
+FROM (SELECT event.name, event.at, event.org_id, event.events FROM holdfast.audit_event AS event
       ORDER BY event.id DESC
       LIMIT :bound) AS recent
 WHERE recent.at > {later(-3600000)} AND recent.at <= {now}
@@ -112,59 +118,69 @@ WHERE recent.at > {later(-3600000)} AND recent.at <= {now}
 GROUP BY recent.name, CAST({ms_since(recent.at)} AS bigint) / 60000;
 
 -- find_reach :maybe — crosses tenants: the time of the oldest event that count_outcomes reads
-SELECT event.at FROM holdfast.job_event AS event ORDER BY event.id DESC LIMIT 1 OFFSET :bound;
+SELECT event.at FROM holdfast.audit_event AS event ORDER BY event.id DESC LIMIT 1 OFFSET :bound;
 
 -- search_jobs :many — the newest jobs of a tenant before a job, filtered; reads :reach of them
-SELECT newest.id, newest.org_id, newest.project_id, newest.job_type, newest.category, newest.state,
-       newest.queue, newest.origin_queue, newest.stage, newest.priority, newest.attempt_count,
-       newest.max_attempts, newest.not_before_at, newest.created_at, newest.updated_at,
-       newest.finished_at, newest.last_error, newest.error_class,
-       newest.id AS place
-FROM (SELECT job.id, job.org_id, job.project_id, job.job_type, job.category, job.state, job.queue,
-             job.origin_queue, job.stage, job.priority, job.attempt_count, job.max_attempts,
-             job.not_before_at, job.created_at, job.updated_at, job.finished_at, job.last_error,
-             job.error_class
-      FROM holdfast.job_record AS job
-      WHERE job.org_id = :org_id AND job.id < :before
-      ORDER BY job.id DESC
-      LIMIT :reach) AS newest
-WHERE (CAST(:state AS text) IS NULL OR newest.state = :state)
-  AND (CAST(:job_type AS text) IS NULL OR newest.job_type = :job_type)
-  AND (CAST(:queue AS text) IS NULL OR newest.queue = :queue OR newest.origin_queue = :queue)
-  AND (CAST(:error_class AS text) IS NULL OR newest.error_class = :error_class)
-ORDER BY newest.id DESC
-LIMIT :limit;
-
--- find_search_end :maybe — the last of the jobs that search_jobs reads, if there are more
-SELECT job.id AS place FROM holdfast.job_record AS job
-WHERE job.org_id = :org_id AND job.id < :before
-ORDER BY job.id DESC
-LIMIT 1 OFFSET :reach;
-
--- search_all_jobs :many — crosses tenants: the newest jobs before an event, filtered
--- Jobs have no index by id alone; the audit has one, and its first event of a job is its enqueue.
 SELECT job.id, job.org_id, job.project_id, job.job_type, job.category, job.state, job.queue,
        job.origin_queue, job.stage, job.priority, job.attempt_count, job.max_attempts,
        job.not_before_at, job.created_at, job.updated_at, job.finished_at, job.last_error,
-       job.error_class, newest.id AS place
-FROM (SELECT event.id, event.org_id, event.job_id, event.name FROM holdfast.job_event AS event
-      WHERE event.id < :before
-      ORDER BY event.id DESC
+       job.error_class,
+       job.id AS place
+FROM (SELECT asked.org_id, asked.id FROM holdfast.job_envelope AS asked
+      WHERE asked.org_id = :org_id AND asked.id < :before
+      ORDER BY asked.org_id DESC, asked.id DESC
       LIMIT :reach) AS newest
-JOIN holdfast.job_record AS job ON job.org_id = newest.org_id AND job.id = newest.job_id
-WHERE newest.name = 'job.enqueued'
-  AND (CAST(:state AS text) IS NULL OR job.state = :state)
+{only sqlite}CROSS{end} JOIN holdfast.job AS job ON job.org_id = newest.org_id AND job.id = newest.id
+WHERE (CAST(:state AS text) IS NULL OR job.state = :state)
   AND (CAST(:job_type AS text) IS NULL OR job.job_type = :job_type)
   AND (CAST(:queue AS text) IS NULL OR job.queue = :queue OR job.origin_queue = :queue)
   AND (CAST(:error_class AS text) IS NULL OR job.error_class = :error_class)
 ORDER BY newest.id DESC
 LIMIT :limit;
 
--- find_search_end_of_all :maybe — crosses tenants: the last event that search_all_jobs reads, if there are more
-SELECT event.id AS place FROM holdfast.job_event AS event
-WHERE event.id < :before
-ORDER BY event.id DESC
-LIMIT 1 OFFSET :reach;
+-- find_search_end :maybe — the last of the jobs that search_jobs reads, if there are more
+SELECT asked.id AS place FROM holdfast.job_envelope AS asked
+WHERE asked.org_id = :org_id AND asked.id < :before
+  AND EXISTS (SELECT 1 FROM holdfast.job_envelope AS further
+              WHERE further.org_id = :org_id AND further.id < asked.id)
+ORDER BY asked.org_id DESC, asked.id DESC
+LIMIT 1 OFFSET :reach - 1;
+
+-- find_search_rows :one — crosses tenants: the rows of the audit that one page of search_all_jobs reads
+-- Jobs have no index by id alone; the audit has one. A row is the enqueue of one or more jobs. At
+-- least one row is read, and further ones until they are of :reach jobs.
+SELECT span.first, span.last,
+       (SELECT 1 FROM holdfast.audit_event AS event
+        WHERE event.id < span.first ORDER BY event.id DESC LIMIT 1) AS has_more
+FROM (SELECT min(page.first) AS first, max(page.id) AS last
+      FROM (SELECT newest.id, newest.id - newest.events + 1 AS first, newest.cost,
+                   sum(newest.cost) OVER (ORDER BY newest.id DESC) AS costs
+            FROM (SELECT event.id, event.events,
+                         CASE WHEN event.name = 'job.enqueued' THEN event.events ELSE 1 END AS cost
+                  FROM holdfast.audit_event AS event
+                  WHERE event.id <= coalesce(
+                      (SELECT next.id FROM holdfast.audit_event AS next
+                       WHERE next.id >= :before ORDER BY next.id LIMIT 1), :before)
+                  ORDER BY event.id DESC
+                  LIMIT :reach) AS newest) AS page
+      WHERE page.costs - page.cost < :reach) AS span;
+
+-- search_all_jobs :many — crosses tenants: the jobs that these rows of the audit enqueued, filtered
+SELECT job.id, job.org_id, job.project_id, job.job_type, job.category, job.state, job.queue,
+       job.origin_queue, job.stage, job.priority, job.attempt_count, job.max_attempts,
+       job.not_before_at, job.created_at, job.updated_at, job.finished_at, job.last_error,
+       job.error_class,
+       newest.id AS place
+FROM (SELECT event.id, event.org_id, event.job_id FROM holdfast.audit_entry AS event
+      WHERE event.row_id BETWEEN :first AND :last AND event.name = 'job.enqueued'
+        AND event.id < :before) AS newest
+{only sqlite}CROSS{end} JOIN holdfast.job AS job ON job.org_id = newest.org_id AND job.id = newest.job_id
+WHERE (CAST(:state AS text) IS NULL OR job.state = :state)
+  AND (CAST(:job_type AS text) IS NULL OR job.job_type = :job_type)
+  AND (CAST(:queue AS text) IS NULL OR job.queue = :queue OR job.origin_queue = :queue)
+  AND (CAST(:error_class AS text) IS NULL OR job.error_class = :error_class)
+ORDER BY newest.id DESC
+LIMIT :limit;
 
 -- list_stages :many — the stages of one job, without their results
 SELECT stage.stage, stage.attempts, stage.progress, stage.updated_at, stage.finished_at

@@ -37,7 +37,7 @@ def reason_of(situation: Situation, told: ExtensionReasons = NO_REASONS) -> Expl
         case State.BATCH_SUBMITTED:
             return told.instead or _submitted(situation)
         case State.COMPLETED:
-            line = f"Completed at {utc(situation.at('finished_at'))}{_kept(situation)}"
+            line = f"Completed at {utc(situation.at('finished_at'))}"
             line += f"{still_open(situation)}."
             then = undecided(situation) or NOTHING
             return situation.explain(Reason.COMPLETED, line, then, **_ended(situation))
@@ -129,11 +129,7 @@ def _stale(s: Situation, facts: Mapping[str, Any]) -> Explanation:
 
 
 def _ended(s: Situation) -> dict[str, Any]:
-    return {"finished_at": s.at("finished_at"), "is_archived": bool(s.job["is_archived"])}
-
-
-def _kept(s: Situation) -> str:
-    return ", archived" if s.job["is_archived"] else ""
+    return {"finished_at": s.at("finished_at")}
 
 
 def _canceled(s: Situation) -> Explanation:
@@ -143,7 +139,7 @@ def _canceled(s: Situation) -> Explanation:
         return s.explain(
             Reason.SUPERSEDED,
             f"Canceled at {utc(s.at('finished_at'))}: a later enqueue with its unique key replaced"
-            f" it by job {newer}{_kept(s)}.",
+            f" it by job {newer}.",
             f"Nothing: it has ended. See the newer job: holdfast explain {newer}",
             superseded_by=newer,
             **_ended(s),
@@ -152,7 +148,7 @@ def _canceled(s: Situation) -> Explanation:
         return s.explain(
             Reason.DEADLINE_PASSED,
             f"Canceled at {utc(s.at('finished_at'))}: it had not started by its deadline"
-            f" {how.get('deadline_at')}{_kept(s)}.",
+            f" {how.get('deadline_at')}.",
             NOTHING,
             deadline_at=how.get("deadline_at"),
             **_ended(s),
@@ -164,7 +160,7 @@ def _canceled(s: Situation) -> Explanation:
     )  # fmt: skip
     who = "an unknown actor" if asked is None else f"{asked['actor_type']}:{asked['actor_id']}"
     why = "" if asked is None else decode(asked["detail"] or "{}").get("reason", "")
-    line = f"Canceled at {utc(s.at('finished_at'))} by {who}{_kept(s)}"
+    line = f"Canceled at {utc(s.at('finished_at'))} by {who}"
     return s.explain(
         Reason.CANCELED,
         f"{line}: {why}" if why else f"{line}.",

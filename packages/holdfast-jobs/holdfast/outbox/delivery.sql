@@ -64,11 +64,11 @@ WHERE org_id = named.home AND id = named.delivery_id AND state IN ('pending', 'h
   AND awaited_by IS DISTINCT FROM CAST(:job_id AS {uuid});
 
 -- wake_jobs :many — crosses tenants: make jobs due that snooze until a delivery ends
-UPDATE holdfast.job
-SET not_before_at = {now}, updated_at = {now}
-FROM {rows waiting: home uuid, job_id uuid}
-WHERE org_id = waiting.home AND id = waiting.job_id AND state = 'queued' AND not_before_at > {now}
-RETURNING org_id, id, queue, attempt_count;
+UPDATE holdfast.job_waiting AS job
+SET not_before_at = {now}
+FROM {rows waiting: home uuid, awaiting_id uuid}
+WHERE job.org_id = waiting.home AND job.job_id = waiting.awaiting_id AND job.not_before_at > {now}
+RETURNING job.org_id, job.job_id AS id, job.queue;
 
 -- take_named :many — crosses tenants: lease those of these that are due and not leased
 UPDATE holdfast.delivery
@@ -93,18 +93,17 @@ SET lease_owner = :owner, lease_expires_at = {later(:lease_ms)}, fence = fence +
 WHERE (org_id, id) IN (
     SELECT due.org_id, due.id FROM holdfast.delivery AS due
     WHERE due.state = 'pending' AND (due.attempts > 0 OR NOT EXISTS (
-          SELECT 1 FROM holdfast.job AS own
+          SELECT 1 FROM holdfast.job_envelope AS own
+          LEFT JOIN holdfast.job_outcome AS ended
+            ON ended.org_id = own.org_id AND ended.job_id = own.id
           WHERE own.org_id = due.org_id AND own.id = coalesce(due.deliver_job_id, due.job_id)
-            AND (own.finished_at IS NULL OR own.state = 'failed' AND due.fence = 0
+            AND (ended.state IS NULL OR ended.state = 'failed' AND due.fence = 0
                  AND due.deliver_job_id IS NULL)))
       AND (due.lease_expires_at IS NULL OR due.lease_expires_at <= {now})
-      AND (due.not_before_at IS NULL OR due.not_before_at <= {now} OR due.attempts = 0 AND (
-          EXISTS (SELECT 1 FROM holdfast.job AS live
-                  WHERE live.org_id = due.org_id AND live.state = 'canceled'
-                    AND live.id = coalesce(due.deliver_job_id, due.job_id))
-          OR EXISTS (SELECT 1 FROM holdfast.job_history AS past
-                     WHERE past.org_id = due.org_id AND past.state = 'canceled'
-                       AND past.id = coalesce(due.deliver_job_id, due.job_id))))
+      AND (due.not_before_at IS NULL OR due.not_before_at <= {now} OR due.attempts = 0 AND EXISTS (
+          SELECT 1 FROM holdfast.job_outcome AS ended
+          WHERE ended.org_id = due.org_id AND ended.state = 'canceled'
+            AND ended.job_id = coalesce(due.deliver_job_id, due.job_id)))
       AND due.updated_at <= {later(:grace_ms)}
     ORDER BY due.updated_at, due.id
     LIMIT :limit
@@ -120,18 +119,17 @@ SELECT (
     SELECT count(*) FROM (
         SELECT 1 FROM holdfast.delivery AS due
         WHERE due.state = 'pending' AND (due.attempts > 0 OR NOT EXISTS (
-              SELECT 1 FROM holdfast.job AS own
+              SELECT 1 FROM holdfast.job_envelope AS own
+              LEFT JOIN holdfast.job_outcome AS ended
+                ON ended.org_id = own.org_id AND ended.job_id = own.id
               WHERE own.org_id = due.org_id AND own.id = coalesce(due.deliver_job_id, due.job_id)
-                AND (own.finished_at IS NULL OR own.state = 'failed' AND due.fence = 0
+                AND (ended.state IS NULL OR ended.state = 'failed' AND due.fence = 0
                      AND due.deliver_job_id IS NULL)))
           AND (due.lease_expires_at IS NULL OR due.lease_expires_at <= {now})
-          AND (due.not_before_at IS NULL OR due.not_before_at <= {now} OR due.attempts = 0 AND (
-              EXISTS (SELECT 1 FROM holdfast.job AS live
-                      WHERE live.org_id = due.org_id AND live.state = 'canceled'
-                        AND live.id = coalesce(due.deliver_job_id, due.job_id))
-              OR EXISTS (SELECT 1 FROM holdfast.job_history AS past
-                         WHERE past.org_id = due.org_id AND past.state = 'canceled'
-                           AND past.id = coalesce(due.deliver_job_id, due.job_id))))
+          AND (due.not_before_at IS NULL OR due.not_before_at <= {now} OR due.attempts = 0 AND EXISTS (
+              SELECT 1 FROM holdfast.job_outcome AS ended
+              WHERE ended.org_id = due.org_id AND ended.state = 'canceled'
+                AND ended.job_id = coalesce(due.deliver_job_id, due.job_id)))
           AND due.updated_at <= {later(:grace_ms)}
         LIMIT :most) AS found) + (
     SELECT count(*) FROM (
@@ -228,7 +226,7 @@ ORDER BY evidence.id;
 
 -- list_canceled :many — crosses tenants: which of these have a canceled job, and since when
 -- The last replay of a job counts.
-SELECT told.org_id, told.id AS delivery_id, coalesce(live.finished_at, past.finished_at) AS at
+SELECT told.org_id, told.id AS delivery_id, ended.finished_at AS at
 FROM (
     SELECT sent.org_id, sent.id, coalesce(
         (SELECT replay.replay_job_id FROM holdfast.dead_letter_replay AS replay
@@ -243,11 +241,8 @@ FROM (
         FROM {rows named: home uuid, delivery_id uuid}
         JOIN holdfast.delivery AS delivery
           ON delivery.org_id = named.home AND delivery.id = named.delivery_id) AS sent) AS told
-LEFT JOIN holdfast.job AS live
-  ON live.org_id = told.org_id AND live.id = told.job_id AND live.state = 'canceled'
-LEFT JOIN holdfast.job_history AS past
-  ON past.org_id = told.org_id AND past.id = told.job_id AND past.state = 'canceled'
-WHERE live.finished_at IS NOT NULL OR past.finished_at IS NOT NULL;
+JOIN holdfast.job_outcome AS ended
+  ON ended.org_id = told.org_id AND ended.job_id = told.job_id AND ended.state = 'canceled';
 
 -- list_addresses :many — crosses tenants: addresses of these deliveries, for a fuzzy lookup
 SELECT delivery.org_id, delivery.id, delivery.address

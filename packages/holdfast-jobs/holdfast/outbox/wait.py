@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.outbox.outbox import Outbox
 
 SQL = Statements("holdfast.outbox", "delivery.sql")
+JOB_SQL = Statements("holdfast.engine", "job.sql")
 
 # Another worker holds the lease of the delivery.
 BUSY = timedelta(seconds=5)
@@ -66,11 +67,12 @@ def wake_jobs(tx: Tx, waiting: Iterable[tuple[str, str]]) -> list[str]:
 
     After the commit, the caller announces the queues.
     """
-    rows = [{"home": org_id, "job_id": job_id} for org_id, job_id in sorted(set(waiting))]
+    rows = [{"home": org_id, "awaiting_id": job_id} for org_id, job_id in sorted(set(waiting))]
     if not rows:
         return []
     woken = tx.many(SQL.wake_jobs, waiting=rows)
-    record(tx, SYSTEM, [_woken(row) for row in woken])
+    if woken:
+        record(tx, SYSTEM, [_woken(row) for row in tx.many(JOB_SQL.count_attempts, jobs=woken)])
     return sorted({str(row["queue"]) for row in woken})
 
 

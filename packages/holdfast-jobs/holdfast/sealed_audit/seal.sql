@@ -1,7 +1,7 @@
 -- Statements that seal the audit, check the seals and read them.
 
 -- find_newest :one — crosses tenants: the newest event, and the position of sealing
-SELECT (SELECT coalesce(max(event.id), 0) FROM holdfast.job_event AS event) AS newest,
+SELECT (SELECT coalesce(max(event.id), 0) FROM holdfast.audit_event AS event) AS newest,
        sealed_to, next_to
 FROM holdfast.audit_cursor
 WHERE only_row = 1;
@@ -14,10 +14,18 @@ WHERE only_row = 1
 {skip_locked};
 
 -- list_unsealed :many — crosses tenants: the next events in order
+-- It reads the rows that have :limit events, not :limit rows: a row may have the events of many jobs.
 SELECT id, org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
        correlation_id, at, detail, digest
-FROM holdfast.job_event
-WHERE id > :after AND id <= :upto
+FROM holdfast.audit_entry AS event
+WHERE event.row_id > :after AND event.row_id <= (
+      SELECT coalesce(min(CASE WHEN page.total >= :limit THEN page.id END), max(page.id))
+      FROM (SELECT next.id, sum(CASE WHEN next.id - next.events < :after THEN next.id - :after
+                                     ELSE next.events END) OVER (ORDER BY next.id) AS total
+            FROM (SELECT id, events FROM holdfast.audit_event
+                  WHERE id > :after AND id - events < :upto
+                  ORDER BY id LIMIT :limit) AS next) AS page)
+  AND id > :after AND id <= :upto
 ORDER BY id
 LIMIT :limit;
 
@@ -57,11 +65,8 @@ WHERE only_row = 1;
 SELECT seal.org_id, seal.number, seal.first_seq, seal.event_count, seal.first_event_id,
        seal.last_event_id, seal.leaves, seal.digest,
        EXISTS (
-           SELECT 1 FROM holdfast.job_event AS event
-           WHERE event.id = seal.first_event_id AND event.org_id = seal.org_id)
-       OR EXISTS (
-           SELECT 1 FROM holdfast.job_event AS event
-           WHERE event.org_id = seal.org_id AND event.id <= seal.last_event_id
+           SELECT 1 FROM holdfast.audit_event AS event
+           WHERE event.org_id = seal.org_id AND event.id - event.events < seal.last_event_id
              AND event.id > coalesce(
                  (SELECT max(before.last_event_id) FROM holdfast.audit_seal AS before
                   WHERE before.org_id = seal.org_id
@@ -78,9 +83,17 @@ SELECT event.id, event.org_id, event.project_id, event.job_id, event.job_type, e
        (SELECT seal.number FROM holdfast.audit_seal AS seal
         WHERE seal.org_id = event.org_id AND seal.last_event_id >= event.id
         ORDER BY seal.last_event_id LIMIT 1) AS seal
-FROM holdfast.job_event AS event
-WHERE event.id > :after AND event.id <= :upto
+FROM holdfast.audit_entry AS event
+WHERE event.row_id > :after AND event.row_id <= (
+      SELECT coalesce(min(CASE WHEN page.total >= :limit THEN page.id END), max(page.id))
+      FROM (SELECT next.id, sum(CASE WHEN next.id - next.events < :after THEN next.id - :after
+                                     ELSE next.events END) OVER (ORDER BY next.id) AS total
+            FROM (SELECT id, events FROM holdfast.audit_event
+                  WHERE id > :after AND id - events < :upto
+                    AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+                  ORDER BY id LIMIT :limit) AS next) AS page)
   AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
+  AND event.id > :after AND event.id <= :upto
 ORDER BY event.id
 LIMIT :limit;
 
@@ -115,11 +128,11 @@ LIMIT :limit;
 
 -- count_cover :one — crosses tenants unless one is named: the number of sealed and unsealed events
 SELECT (SELECT sealed_to FROM holdfast.audit_cursor WHERE only_row = 1) AS sealed_to,
-       (SELECT coalesce(max(id), 0) FROM holdfast.job_event) AS newest,
+       (SELECT coalesce(max(id), 0) FROM holdfast.audit_event) AS newest,
        (SELECT count(*) FROM holdfast.audit_seal AS seal
         WHERE CAST(:org_id AS {uuid}) IS NULL OR seal.org_id = :org_id) AS seals,
        (SELECT coalesce(sum(seal.event_count), 0) FROM holdfast.audit_seal AS seal
         WHERE CAST(:org_id AS {uuid}) IS NULL OR seal.org_id = :org_id) AS sealed,
-       (SELECT count(*) FROM holdfast.job_event AS event
+       (SELECT coalesce(sum(event.events), 0) FROM holdfast.audit_event AS event
         WHERE event.id > (SELECT sealed_to FROM holdfast.audit_cursor WHERE only_row = 1)
           AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)) AS unsealed;

@@ -14,9 +14,11 @@ Statements are written once, in PostgreSQL's SQL, with these tokens:
     {unit_free(X)}             lock the unit X; false if another transaction holds it
     {oldest_running} {this_transaction}   transactions below the first have ended; this one's id
     {numbered}                 true; assigns the transaction id before a row is inserted
+    {next_event}               the next id of an event, in SELECT
     {object(X)}                X is a JSON object (checks in migrations)
     {field(X, name)}           that field of the JSON object X; NULL if X is not an object
     {json_object}              the function that builds a JSON object of names and values
+    {json_list}                the aggregate that builds a JSON array
     {with_fields(X): 'a', b}   the JSON object X, or an empty one, with these fields where not null
     {digest kind X}            a digest of the audited columns of the row X (digest.py)
     {hash(X)}                  a digest of the text X
@@ -24,7 +26,8 @@ Statements are written once, in PostgreSQL's SQL, with these tokens:
     {stamp(X)}                 the instant X as text, independent of the session's time zone
     {only postgres} … {end}    text for one database only
     {refuse …}                 a trigger that refuses a write (migrations only)
-    {uuid} {instant} {json} {identity}   column types (migrations only)
+    {uuid} {instant} {json} {identity} {uuids}   column types (migrations only)
+    {clustered}                a table whose rows are stored in its primary key (migrations only)
 
 Tables are written ``holdfast.job``: a schema on PostgreSQL, the prefix ``holdfast_`` on SQLite.
 """
@@ -66,6 +69,8 @@ class Dialect:
     types: dict[str, str]
     # Whether connections may have fewer privileges than the engine.
     has_roles: bool
+    # Whether WITH may contain an INSERT, so that a claim is one statement.
+    has_writing_ctes: bool
 
     def render(self, text: str, *, lone: bool = False) -> str:
         """Render the statement for this database; *lone* if every row set has one row."""
@@ -231,19 +236,26 @@ SQLITE = Dialect(
     words={
         "now": ":now",
         "json_object": "json_object",
+        "json_list": "json_group_array",
         "skip_locked": "",
         "hold_row": "",
         "oldest_running": "0",
         "this_transaction": "0",
         "numbered": "TRUE",
+        "next_event": (
+            "(SELECT coalesce(max(id), 0) FROM holdfast.audit_event) + row_number() OVER ()"
+        ),
     },
     types={
         "uuid": "TEXT",
         "instant": "TEXT",
         "json": "TEXT",
         "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "clustered": " WITHOUT ROWID",
+        "uuids": "TEXT",
     },
     has_roles=False,
+    has_writing_ctes=False,
 )
 
 POSTGRES = Dialect(
@@ -253,19 +265,24 @@ POSTGRES = Dialect(
         # condition of a sweep into a filter.
         "now": "coalesce(CAST(:now AS timestamptz), statement_timestamp())",
         "json_object": "jsonb_build_object",
+        "json_list": "jsonb_agg",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "hold_row": "FOR NO KEY UPDATE",
         "oldest_running": "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)",
         "this_transaction": "CAST(CAST(pg_current_xact_id() AS text) AS bigint)",
         "numbered": "pg_current_xact_id() IS NOT NULL",
+        "next_event": "nextval('holdfast.audit_event_id_seq')",
     },
     types={
         "uuid": "uuid",
         "instant": "timestamptz",
         "json": "jsonb",
         "identity": "bigint GENERATED ALWAYS AS IDENTITY",
+        "clustered": "",
+        "uuids": "uuid[]",
     },
     has_roles=True,
+    has_writing_ctes=True,
 )
 
 

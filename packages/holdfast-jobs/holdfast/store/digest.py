@@ -20,18 +20,25 @@ LENGTH = 32
 FUNCTION = "holdfast_digest"
 
 COVERED: dict[str, Sequence[str]] = {
-    # Columns of a job that its enqueue wrote and that job_event does not store.
+    # Columns of a job that its enqueue wrote and that the audit does not store.
     "enqueue": (
         "category",
+        "job_type",
         "priority",
+        "project_id?",
         "unit_key?",
         "limit_key",
         "turn?",
+        "not_before_at?",
         "scheduled_for?",
         "traceparent?",
         "replay_of?",
         "origin_queue",
-        "idempotency_key",
+        "queue?",
+        "payload_hash",
+        "request_id?",
+        "correlation_id?",
+        "idempotency_key?",
         "routing_decision?",
         "payload",
     ),
@@ -50,6 +57,17 @@ COVERED: dict[str, Sequence[str]] = {
         "error_class?",
         "result?",
         "last_error?",
+    ),
+    # Columns of an outcome.
+    "outcome": (
+        "lease_token",
+        "attempt_count",
+        "state",
+        "finished_at",
+        "key_expires_at",
+        "stage?",
+        "provider_batch_id?",
+        "result?",
     ),
     "stage": ("stage", "attempts", "finished_at?", "output?"),
     "letter": (

@@ -19,7 +19,7 @@ from holdfast.store.transaction import not_yours
 OWN_PREFIX = "holdfast_"
 AUDIT_NOTES = "holdfast_audit_note"
 # Where a repeated idempotency key is recorded as seen.
-_KEYED = ("holdfast_job", "holdfast_job_history")
+_KEY_SEEN = "holdfast_job_key_seen"
 
 _READING = frozenset(
     {
@@ -170,8 +170,8 @@ class Authorizer:
             return (
                 not name.startswith(("sqlite_", OWN_PREFIX))
                 or inside is not None
-                or (name == "holdfast_job" and action == sqlite3.SQLITE_INSERT)
-                or (name in _KEYED and detail == "key_last_seen_at")
+                or (name == "holdfast_job_envelope" and action == sqlite3.SQLITE_INSERT)
+                or (name == _KEY_SEEN and action != sqlite3.SQLITE_DELETE)
             )
         return False
 

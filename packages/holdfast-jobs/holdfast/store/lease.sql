@@ -32,10 +32,10 @@ WHERE extension.lease_expires_at >= {now};
 -- prune_extensions :affected — crosses tenants: expired extensions
 DELETE FROM holdfast.lease_extension WHERE lease_expires_at < {now};
 
--- apply_extensions :affected — crosses tenants: copy extensions to the job rows once they can be written
-UPDATE holdfast.job AS job
+-- apply_extensions :affected — crosses tenants: copy extensions to the leases once they can be written
+UPDATE holdfast.job_running AS job
 SET lease_expires_at = extended.lease_expires_at
-FROM {rows extended: org_id uuid, job_id uuid, lease_token bigint, lease_expires_at instant}
-WHERE job.org_id = extended.org_id AND job.id = extended.job_id
-  AND job.lease_token = extended.lease_token AND job.state = 'processing'
+FROM {rows extended: org_id uuid, job_id uuid, lease_token integer, lease_expires_at instant}
+WHERE job.org_id = extended.org_id AND job.job_id = extended.job_id
+  AND job.lease_token = extended.lease_token
   AND job.lease_expires_at < extended.lease_expires_at;

@@ -446,6 +446,10 @@ _BUSY = (
 )
 
 
+# Raised by the triggers of transitions, when another transaction settled or claimed the job first.
+JOB_MOVED = "job_moved"
+
+
 def translate(exc: Exception) -> StoreError:
     """Convert an error of psycopg to a StoreError."""
     if isinstance(exc, StoreError):
@@ -465,6 +469,8 @@ def translate(exc: Exception) -> StoreError:
         return StoreError(" ".join(filter(None, (exc.diag.message_primary, exc.diag.message_hint))))
     if isinstance(exc, pg.IntegrityError):
         rule = exc.diag.constraint_name or "unnamed"
+        if rule == JOB_MOVED:
+            return StoreBusy(f"Another transaction moved a job: {_message_of(exc)}. Try again.")
         return RuleBroken(rule, _message_of(exc))
     if isinstance(exc, pg.InsufficientPrivilege):
         said = _message_of(exc)

@@ -168,7 +168,7 @@ _CHANGES: Mapping[str, tuple[Kind, Severity, str]] = {
     "upkeep_failed": (
         Kind.UPKEEP_FAILED,
         Severity.ERROR,
-        "A worker cannot rescue, seal, archive or prune",
+        "A worker cannot rescue, seal or prune",
     ),
     "clock_drift": (
         Kind.CLOCK_DRIFT,

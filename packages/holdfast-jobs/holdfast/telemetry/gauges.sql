@@ -2,15 +2,15 @@
 -- the same with a million waiting jobs as with ten.
 
 -- count_waiting :many — crosses tenants: waiting jobs by queue, and the age of the oldest
--- Of the ready jobs, those created first are read. A deferred job has not waited since its
--- creation, so the oldest is not always the one that waits longest. Undeclared queues with waiting
+-- Of the ready jobs, those created first are read. A job that was deferred is ready since the time
+-- it was deferred to, so the oldest is not always the one that waits longest. Undeclared queues with waiting
 -- jobs are found with one index lookup each. Jobs that wait for the batch service are counted
 -- separately: no worker claims them.
 WITH RECURSIVE waiting (queue) AS (
-    SELECT (SELECT job.queue FROM holdfast.claimable AS job
+    SELECT (SELECT job.queue FROM holdfast.job_ready AS job
             ORDER BY job.queue, job.limit_key LIMIT 1)
     UNION ALL
-    SELECT (SELECT job.queue FROM holdfast.claimable AS job
+    SELECT (SELECT job.queue FROM holdfast.job_ready AS job
             WHERE job.queue > waiting.queue
             ORDER BY job.queue, job.limit_key LIMIT 1)
     FROM waiting
@@ -26,42 +26,50 @@ names AS (
 found AS (
     SELECT names.name AS queue,
            (SELECT count(*) FROM (
-               SELECT 1 FROM holdfast.claimable AS job
+               SELECT 1 FROM holdfast.job_ready AS job
                WHERE job.queue = names.name AND job.limit_key < '~batch'
                ORDER BY job.queue, job.limit_key, job.org_id, job.turn
                LIMIT :bound) AS head)
            + (SELECT count(*) FROM (
-               SELECT 1 FROM holdfast.claimable AS job
+               SELECT 1 FROM holdfast.job_ready AS job
                WHERE job.queue = names.name AND job.limit_key > '~batch'
                ORDER BY job.queue, job.limit_key, job.org_id, job.turn
                LIMIT :bound) AS head) AS ready,
            (SELECT count(*) FROM (
-               SELECT 1 FROM holdfast.claimable AS job
+               SELECT 1 FROM holdfast.job_ready AS job
                WHERE job.queue = names.name AND job.limit_key = '~batch'
                ORDER BY job.queue, job.limit_key, job.org_id, job.turn
                LIMIT :bound) AS head) AS batched,
            (SELECT count(*) FROM (
-               SELECT job.limit_key FROM holdfast.job AS job
-               WHERE job.state = 'queued' AND job.queue = names.name AND job.not_before_at <= {now}
+               SELECT job.limit_key FROM holdfast.job_waiting AS job
+               WHERE job.queue = names.name AND job.not_before_at <= {now}
                ORDER BY job.queue, job.not_before_at
                LIMIT :bound) AS head
             WHERE head.limit_key <> '~batch') AS due,
            (SELECT count(*) FROM (
-               SELECT 1 FROM holdfast.job AS job
-               WHERE job.state = 'queued' AND job.queue = names.name AND job.not_before_at > {now}
+               SELECT 1 FROM holdfast.job_waiting AS job
+               WHERE job.queue = names.name AND job.not_before_at > {now}
                ORDER BY job.queue, job.not_before_at
                LIMIT :bound) AS head) AS delayed,
-           (SELECT min(head.updated_at) FROM (
-               SELECT job.updated_at, job.limit_key FROM holdfast.job AS job
-               WHERE job.finished_at IS NULL AND job.claimed_at IS NULL
-                 AND job.not_before_at IS NULL AND job.state <> 'batch_submitted'
-                 AND job.queue = names.name
-               ORDER BY job.queue, job.created_at, job.id
+           (SELECT min(coalesce(
+                   CASE WHEN head.lease_token > 0 THEN (
+                       SELECT coalesce(attempt.not_before_at, attempt.ended_at)
+                       FROM holdfast.job_attempt AS attempt
+                       WHERE attempt.org_id = head.org_id AND attempt.job_id = head.job_id
+                       ORDER BY attempt.number DESC LIMIT 1) END,
+                   (SELECT coalesce(asked.not_before_at, asked.created_at)
+                    FROM holdfast.job_envelope AS asked
+                    WHERE asked.org_id = head.org_id AND asked.id = head.job_id)))
+            FROM (
+               SELECT job.org_id, job.job_id, job.limit_key, job.lease_token
+               FROM holdfast.job_ready AS job
+               WHERE job.queue = names.name
+               ORDER BY job.queue, job.created_at, job.job_id
                LIMIT :oldest) AS head
             WHERE head.limit_key <> '~batch') AS ready_at,
            (SELECT min(head.not_before_at) FROM (
-               SELECT job.not_before_at, job.limit_key FROM holdfast.job AS job
-               WHERE job.state = 'queued' AND job.queue = names.name AND job.not_before_at <= {now}
+               SELECT job.not_before_at, job.limit_key FROM holdfast.job_waiting AS job
+               WHERE job.queue = names.name AND job.not_before_at <= {now}
                ORDER BY job.queue, job.not_before_at
                LIMIT :oldest) AS head
             WHERE head.limit_key <> '~batch') AS due_at,
@@ -75,10 +83,7 @@ FROM found;
 
 -- count_running :many — crosses tenants: running jobs by queue
 SELECT leased.queue, count(*) AS jobs
-FROM (SELECT job.queue FROM holdfast.job AS job
-      WHERE job.state = 'processing'
-      ORDER BY job.lease_expires_at
-      LIMIT :bound) AS leased
+FROM (SELECT job.queue FROM holdfast.job_running AS job LIMIT :bound) AS leased
 GROUP BY leased.queue;
 
 -- count_letters :many — crosses tenants: open dead letters by job type

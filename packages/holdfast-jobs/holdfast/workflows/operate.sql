@@ -16,16 +16,20 @@ WHERE org_id = :org_id AND workflow_id = :id AND state = 'waiting';
 -- list_unended :many — the jobs of a workflow that have not ended, with replays
 SELECT job.id
 FROM holdfast.workflow_item AS item
-JOIN holdfast.job AS job ON job.org_id = item.org_id AND job.id = item.job_id
-WHERE item.org_id = :org_id AND item.workflow_id = :id AND job.finished_at IS NULL
+JOIN holdfast.job_envelope AS job ON job.org_id = item.org_id AND job.id = item.job_id
+WHERE item.org_id = :org_id AND item.workflow_id = :id
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_outcome AS ended
+                  WHERE ended.org_id = job.org_id AND ended.job_id = job.id)
 UNION
 SELECT replay.id
 FROM holdfast.workflow_item AS item
 JOIN holdfast.dead_letter_replay AS made
   ON made.org_id = item.org_id AND made.job_id = item.job_id
-JOIN holdfast.job AS replay ON replay.org_id = made.org_id AND replay.id = made.replay_job_id
+JOIN holdfast.job_envelope AS replay
+  ON replay.org_id = made.org_id AND replay.id = made.replay_job_id
 WHERE item.org_id = :org_id AND item.workflow_id = :id AND item.state = 'failed'
-  AND replay.finished_at IS NULL;
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_outcome AS ended
+                  WHERE ended.org_id = replay.org_id AND ended.job_id = replay.id);
 
 -- list_failed :many — the dead letters of failed steps, with the columns that a replay needs
 SELECT letter.*, failed.max_attempts, failed.pipeline_version,
@@ -36,7 +40,7 @@ JOIN holdfast.workflow_step AS step
      AND step.state IN ('failed', 'running')
 JOIN holdfast.dead_letter AS letter
   ON letter.org_id = item.org_id AND letter.job_id = item.job_id
-JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+JOIN holdfast.job_envelope AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
 JOIN holdfast.job AS failed
   ON failed.org_id = letter.org_id
  AND failed.id = coalesce(letter.failed_replay_id, letter.job_id)
@@ -99,24 +103,29 @@ WHERE org_id = :org_id AND workflow_id = :id AND step = :step;
 -- list_overdue :many — the jobs of a step that have not ended
 SELECT job.id
 FROM holdfast.workflow_item AS item
-JOIN holdfast.job AS job ON job.org_id = item.org_id AND job.id = item.job_id
+JOIN holdfast.job_envelope AS job ON job.org_id = item.org_id AND job.id = item.job_id
 WHERE item.org_id = :org_id AND item.workflow_id = :id AND item.step = :step
-  AND job.finished_at IS NULL;
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_outcome AS ended
+                  WHERE ended.org_id = job.org_id AND ended.job_id = job.id);
 
 -- find_unseen :many — crosses tenants: ended jobs whose end a process without the extension wrote
-SELECT job.org_id, job.id AS job_id, job.job_type, job.state, item.job_id AS first_id,
+-- CROSS JOIN makes SQLite start with the steps; it would read every item.
+SELECT job.org_id, job.id AS job_id, job.job_type, ended.state, item.job_id AS first_id,
        item.workflow_id
 FROM holdfast.workflow_step AS step
-JOIN holdfast.workflow_item AS item
-  ON item.org_id = step.org_id AND item.workflow_id = step.workflow_id AND item.step = step.step
-     AND item.state = 'waiting'
-JOIN holdfast.job AS job ON job.org_id = item.org_id AND job.id = item.job_id
-WHERE step.state = 'running' AND job.finished_at IS NOT NULL
+CROSS JOIN holdfast.workflow_item AS item
+JOIN holdfast.job_outcome AS ended ON ended.org_id = item.org_id AND ended.job_id = item.job_id
+JOIN holdfast.job_envelope AS job ON job.org_id = ended.org_id AND job.id = ended.job_id
+WHERE step.state = 'running'
+  AND item.org_id = step.org_id AND item.workflow_id = step.workflow_id AND item.step = step.step
+  AND item.state = 'waiting'
   AND NOT EXISTS (
         SELECT 1 FROM holdfast.dead_letter_replay AS made
-        JOIN holdfast.job AS replay
+        JOIN holdfast.job_envelope AS replay
           ON replay.org_id = made.org_id AND replay.id = made.replay_job_id
-        WHERE made.org_id = job.org_id AND made.job_id = job.id AND replay.finished_at IS NULL)
+        WHERE made.org_id = job.org_id AND made.job_id = job.id
+          AND NOT EXISTS (SELECT 1 FROM holdfast.job_outcome AS done
+                          WHERE done.org_id = replay.org_id AND done.job_id = replay.id))
 LIMIT :limit;
 
 -- prune_workflows :affected — crosses tenants: workflows that ended long ago, with their steps
@@ -133,9 +142,11 @@ WHERE (org_id, job_id, stage, name, number) IN (
     SELECT old.org_id, old.job_id, old.stage, old.name, old.number
     FROM holdfast.job_wait AS old
     WHERE old.ended_at < {later(:since_ms)}
-      AND NOT EXISTS (SELECT 1 FROM holdfast.job AS job
-                      WHERE job.org_id = old.org_id AND job.finished_at IS NULL
-                        AND job.id = old.job_id)
+      AND NOT EXISTS (SELECT 1 FROM holdfast.job_envelope AS job
+                      WHERE job.org_id = old.org_id AND job.id = old.job_id
+                        AND NOT EXISTS (SELECT 1 FROM holdfast.job_outcome AS ended
+                                        WHERE ended.org_id = job.org_id
+                                          AND ended.job_id = job.id))
     ORDER BY old.ended_at
     LIMIT :limit);
 

@@ -32,8 +32,8 @@ WHERE step.org_id = ended.org_id AND step.workflow_id = ended.workflow_id
 -- The result is a subquery: a join of two large tables without statistics took seconds.
 UPDATE holdfast.workflow_item AS item
 SET state = jobs.state,
-    result = (SELECT job.result FROM holdfast.job AS job
-              WHERE job.org_id = jobs.org_id AND job.id = jobs.job_id)
+    result = (SELECT job.result FROM holdfast.job_outcome AS job
+              WHERE job.org_id = jobs.org_id AND job.job_id = jobs.job_id)
 FROM {rows jobs: org_id uuid, job_id uuid, first_id uuid, state text}
 WHERE item.org_id = jobs.org_id AND item.job_id = jobs.first_id AND item.state <> 'completed';
 

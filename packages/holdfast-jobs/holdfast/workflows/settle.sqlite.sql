@@ -3,17 +3,17 @@
 -- insert_released :affected — crosses tenants: enqueue the jobs of released steps
 -- The key is unique, so that a step is never enqueued twice. The results of dependencies become
 -- arguments. SQLite builds the object again, because json_patch would drop null values.
-INSERT INTO holdfast.job
+INSERT INTO holdfast.job_envelope
     (id, org_id, project_id, job_type, category, actor_type, actor_id, request_id, correlation_id,
      idempotency_key, payload, payload_hash, priority, limit_key, turn, traceparent,
      routing_decision, origin_queue, queue, stage, pipeline_version, max_attempts, not_before_at,
-     created_at, updated_at, key_last_seen_at)
+     created_at, event_id)
 SELECT item.job_id, item.org_id,
        CAST({field(step.request, project_id)} AS {uuid}),
        step.job_type,
        {field(step.request, category)}, {field(step.request, actor_type)},
        {field(step.request, actor_id)},
-       coalesce({field(step.request, request_id)}, CAST(item.job_id AS text)),
+       {field(step.request, request_id)},
        coalesce({field(step.request, correlation_id)}, {field(step.request, request_id)},
                 CAST(item.workflow_id AS text)),
        item.idempotency_key,
@@ -40,15 +40,16 @@ SELECT item.job_id, item.org_id,
             WHERE edge.org_id = step.org_id AND edge.workflow_id = step.workflow_id
               AND edge.step = step.step AND edge.argument <> '') AS given),
        item.payload_hash, CAST({field(step.request, priority)} AS integer),
-       {field(step.request, limit_key)}, coalesce(item.turn, item.job_id),
+       {field(step.request, limit_key)}, item.turn,
        {field(step.request, traceparent)},
        CAST({field(step.request, routing_decision)} AS {json}),
-       {field(step.request, origin_queue)}, {field(step.request, queue)},
+       {field(step.request, origin_queue)},
+       nullif({field(step.request, queue)}, {field(step.request, origin_queue)}),
        {field(step.request, stage)}, {field(step.request, pipeline_version)},
        CAST({field(step.request, max_attempts)} AS integer),
        CASE WHEN step.delay_ms IS NULL THEN CAST({field(step.request, not_before_at)} AS {instant})
             ELSE {later(step.delay_ms)} END,
-       {now}, {now}, {now}
+       {now}, {next_event}
 FROM holdfast.workflow_step AS step
 JOIN holdfast.workflow_item AS item
   ON item.org_id = step.org_id AND item.workflow_id = step.workflow_id AND item.step = step.step

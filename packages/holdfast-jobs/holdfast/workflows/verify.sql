@@ -19,14 +19,14 @@ SELECT item.org_id, 'job:' || CAST(item.job_id AS text) AS subject,
 FROM holdfast.workflow_step AS step
 JOIN holdfast.workflow_item AS item
   ON item.org_id = step.org_id AND item.workflow_id = step.workflow_id AND item.step = step.step
-JOIN holdfast.job_record AS job ON job.org_id = item.org_id AND job.id = item.job_id
+JOIN holdfast.job_envelope AS job ON job.org_id = item.org_id AND job.id = item.job_id
 WHERE step.released_at IS NULL AND (CAST(:org_id AS {uuid}) IS NULL OR step.org_id = :org_id);
 
 -- find_twice :many — I52, crosses tenants: two jobs for one place of a step
 SELECT item.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'step ' || item.step || ' has another job for the same place' AS detail
 FROM holdfast.workflow_item AS item
-JOIN holdfast.job_record AS job
+JOIN holdfast.job_envelope AS job
   ON job.org_id = item.org_id AND job.idempotency_key = item.idempotency_key
      AND job.id <> item.job_id
 WHERE CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id;
@@ -39,9 +39,8 @@ FROM holdfast.workflow_step AS step
 JOIN holdfast.workflow_item AS item
   ON item.org_id = step.org_id AND item.workflow_id = step.workflow_id AND item.step = step.step
      AND item.state = 'waiting'
-LEFT JOIN holdfast.job AS job ON job.org_id = item.org_id AND job.id = item.job_id
-LEFT JOIN holdfast.job_history AS old ON old.org_id = item.org_id AND old.id = item.job_id
-WHERE step.released_at IS NOT NULL AND job.id IS NULL AND old.id IS NULL
+LEFT JOIN holdfast.job_envelope AS job ON job.org_id = item.org_id AND job.id = item.job_id
+WHERE step.released_at IS NOT NULL AND job.id IS NULL
   AND (CAST(:org_id AS {uuid}) IS NULL OR step.org_id = :org_id);
 
 -- find_miscounted :many — I53, crosses tenants: counters that differ from the items
@@ -61,16 +60,19 @@ WHERE counted.items <> step.item_count OR counted.left_over <> step.items_left
 
 -- find_stuck_items :many — I53, crosses tenants: ended jobs whose end the workflow missed
 SELECT item.org_id, 'job:' || CAST(item.job_id AS text) AS subject,
-       'it is ' || job.state || ', and step ' || item.step || ' waits for it' AS detail
+       'it is ' || outcome.state || ', and step ' || item.step || ' waits for it' AS detail
 FROM holdfast.workflow_item AS item
-JOIN holdfast.job_record AS job ON job.org_id = item.org_id AND job.id = item.job_id
-WHERE item.state = 'waiting' AND job.finished_at IS NOT NULL
+JOIN holdfast.job_outcome AS outcome
+  ON outcome.org_id = item.org_id AND outcome.job_id = item.job_id
+WHERE item.state = 'waiting'
   AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
   AND NOT EXISTS (
         SELECT 1 FROM holdfast.dead_letter_replay AS made
-        JOIN holdfast.job AS replay
+        JOIN holdfast.job_envelope AS replay
           ON replay.org_id = made.org_id AND replay.id = made.replay_job_id
-        WHERE made.org_id = job.org_id AND made.job_id = job.id AND replay.finished_at IS NULL);
+        WHERE made.org_id = outcome.org_id AND made.job_id = outcome.job_id
+          AND NOT EXISTS (SELECT 1 FROM holdfast.job_outcome AS ended
+                          WHERE ended.org_id = replay.org_id AND ended.job_id = replay.id));
 
 -- find_stuck :many — I54, crosses tenants: running workflows in which nothing can happen
 SELECT workflow.org_id, 'workflow:' || CAST(workflow.id AS text) AS subject,
@@ -100,10 +102,15 @@ WHERE step.state IN ('waiting', 'released')
           AND edge.step = step.step AND needed.state <> 'completed');
 
 -- find_asleep :many — I55, crosses tenants: jobs that are deferred although their event arrived
-SELECT held.org_id, 'job:' || CAST(job.id AS text) AS subject,
+SELECT held.org_id, 'job:' || CAST(waiting.job_id AS text) AS subject,
        'the event ' || held.name || ' has arrived, and the job is deferred' AS detail
 FROM holdfast.job_wait AS held
-JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.job_id
-WHERE held.state = 'received' AND held.is_read = 0 AND job.state = 'queued'
-  AND job.attempt_count = 0 AND job.not_before_at > CAST(:ahead AS {instant})
+JOIN holdfast.job_waiting AS waiting
+  ON waiting.org_id = held.org_id AND waiting.job_id = held.job_id
+LEFT JOIN holdfast.job_attempt AS last
+  ON last.org_id = held.org_id AND last.job_id = held.job_id AND last.number = (
+    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
+    WHERE newest.org_id = held.org_id AND newest.job_id = held.job_id)
+WHERE held.state = 'received' AND held.is_read = 0 AND coalesce(last.attempt_count, 0) = 0
+  AND waiting.not_before_at > CAST(:ahead AS {instant})
   AND (CAST(:org_id AS {uuid}) IS NULL OR held.org_id = :org_id);

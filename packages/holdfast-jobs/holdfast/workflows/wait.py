@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 SQL = Statements("holdfast.workflows", "wait.sql")
+JOB_SQL = Statements("holdfast.engine", "job.sql")
 
 # The name under which sleeps are stored. No event can have it.
 SLEEP = "~sleep"
@@ -242,7 +243,9 @@ def deliver(app: Holdfast, event: NewEvent) -> bool:
             }
             _end(tx, wait, "received", event.payload, event.id, is_read=0)
             woken = tx.many(SQL.wake_job, **series)
-            audit.record(tx, SYSTEM, [_woken(event.org_id, row) for row in woken])
+            if woken:
+                rows = tx.many(JOB_SQL.count_attempts, jobs=woken)
+                audit.record(tx, SYSTEM, [_woken(event.org_id, row) for row in rows])
             queues.update(str(row["queue"]) for row in woken)
         detail: dict[str, Any] = {"event": event.name, "event_id": event.id}
         detail |= {"received": found is not None} | (

@@ -60,26 +60,33 @@ ORDER BY created_at, job_id
 LIMIT 1;
 
 -- find_first :maybe — the first job of a series of replays
-SELECT coalesce(replay_of, id) AS first_id FROM holdfast.job_record
+SELECT coalesce(replay_of, id) AS first_id FROM holdfast.job_envelope
 WHERE org_id = :org_id AND id = :job_id;
 
 -- hold_jobs :many — lock the unended jobs of a series of replays, so that none is settled now
-SELECT id FROM holdfast.job
-WHERE org_id = :org_id AND (id = :first_id OR replay_of = :first_id) AND finished_at IS NULL
-ORDER BY id
+SELECT held.job_id AS id
+FROM holdfast.job_running AS held
+WHERE held.org_id = :org_id
+  AND (held.job_id = CAST(:first_id AS {uuid}) OR held.job_id IN (
+       SELECT replay.id FROM holdfast.job_envelope AS replay
+       WHERE replay.org_id = :org_id AND replay.replay_of = :first_id))
+ORDER BY held.job_id
 {hold_row};
 
 -- wake_job :many — make a job due that snoozes until an event
-UPDATE holdfast.job
-SET not_before_at = {now}, updated_at = {now}
-WHERE org_id = :org_id AND (id = :first_id OR replay_of = :first_id) AND state = 'queued'
+UPDATE holdfast.job_waiting
+SET not_before_at = {now}
+WHERE org_id = :org_id
+  AND (job_id = CAST(:first_id AS {uuid}) OR job_id IN (
+       SELECT replay.id FROM holdfast.job_envelope AS replay
+       WHERE replay.org_id = :org_id AND replay.replay_of = :first_id))
   AND not_before_at > {now}
-RETURNING id, queue, attempt_count;
+RETURNING org_id, job_id AS id, queue;
 
 -- wake_received :many — crosses tenants: jobs whose event arrived before they were snoozed
-UPDATE holdfast.job AS job
+UPDATE holdfast.job_waiting AS job
 SET not_before_at = {now}
-WHERE (job.org_id, job.id) IN (
+WHERE (job.org_id, job.job_id) IN (
     SELECT jobs.org_id, jobs.job_id
     FROM {rows jobs: org_id uuid, job_id uuid, first_id uuid}
     JOIN holdfast.job_wait AS held

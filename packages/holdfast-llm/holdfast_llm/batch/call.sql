@@ -1,10 +1,12 @@
 -- Direct calls: an intent before the call, and its end with the job's outcome.
 
 -- find_held :many — crosses tenants: which of these claims are still held, and their cancel requests
-SELECT job.id, job.cancel_requested_at
+SELECT job.job_id AS id, cancel.requested_at AS cancel_requested_at
 FROM {rows held: org_id uuid, id uuid, lease_token bigint}
-JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.id
-WHERE job.lease_token = held.lease_token AND job.state = 'processing';
+JOIN holdfast.job_running AS job
+  ON job.org_id = held.org_id AND job.job_id = held.id AND job.lease_token = held.lease_token
+LEFT JOIN holdfast.job_cancel AS cancel
+  ON cancel.org_id = job.org_id AND cancel.job_id = job.job_id;
 
 -- add_group :affected — crosses tenants: a group of calls; nothing of it stays at the provider
 INSERT INTO holdfast.provider_batch
@@ -43,9 +45,9 @@ FROM holdfast.batch_item AS item
 JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
 WHERE item.is_open = 1 AND item.execution_mode = 'async'
   AND NOT EXISTS (
-      SELECT 1 FROM holdfast.job AS job
-      WHERE job.org_id = item.org_id AND job.id = item.job_id
-        AND job.lease_token = item.lease_token AND job.state = 'processing')
+      SELECT 1 FROM holdfast.job_running AS job
+      WHERE job.org_id = item.org_id AND job.job_id = item.job_id
+        AND job.lease_token = item.lease_token)
 ORDER BY item.batch_id, item.batch_item_index
 LIMIT :limit;
 

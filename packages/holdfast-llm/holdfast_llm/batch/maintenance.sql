@@ -2,11 +2,11 @@
 
 -- find_maintenance :one — crosses tenants: 1 for every step that has work
 SELECT
-    (SELECT 1 FROM holdfast.job AS job
-     WHERE job.state = 'processing' AND job.lease_expires_at < {now} AND job.limit_key = '~batch'
+    (SELECT 1 FROM holdfast.job_running AS job
+     WHERE job.lease_expires_at < {now} AND job.limit_key = '~batch'
        AND NOT EXISTS (
            SELECT 1 FROM holdfast.batch_item AS item
-           WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
+           WHERE item.org_id = job.org_id AND item.job_id = job.job_id AND item.is_open = 1
              AND item.execution_mode = 'batch')
      LIMIT 1) AS rescue,
     coalesce(
@@ -20,22 +20,24 @@ SELECT
 -- find_stale :many — crosses tenants: expired claims of batch jobs that are in no batch
 -- A job that may be in a provider's batch is not stale: only the recovery of that batch may release
 -- it, or the request would be paid for twice. This waits for no row lock or execution unit.
-SELECT id, org_id, project_id, job_type, category, actor_type, actor_id, request_id,
-       correlation_id, idempotency_key, payload, priority, unit_key, scheduled_for, traceparent,
-       routing_decision, replay_of, created_at, queue, stage, pipeline_version, attempt_count,
-       max_attempts, lease_token, claimed_at, claimed_by, cancel_requested_at, first_failed_at,
-       turn, limit_key, NULL AS releases
-FROM holdfast.job AS job
-WHERE state = 'processing' AND lease_expires_at < {now} AND limit_key = '~batch'
+SELECT job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
+       job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
+       job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
+       job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
+       job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
+       job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key, NULL AS releases
+FROM holdfast.job_running AS running
+JOIN holdfast.job AS job ON job.org_id = running.org_id AND job.id = running.job_id
+WHERE running.lease_expires_at < {now} AND running.limit_key = '~batch'
   AND CAST(:dead_worker_id AS text) IS NULL
   AND NOT EXISTS (
       SELECT 1 FROM holdfast.batch_item AS item
-      WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
+      WHERE item.org_id = running.org_id AND item.job_id = running.job_id AND item.is_open = 1
         AND item.execution_mode = 'batch')
-  AND (unit_key IS NULL OR {unit_free(CAST(org_id AS text) || job_type || unit_key)})
-ORDER BY lease_expires_at
+  AND (job.unit_key IS NULL OR {unit_free(CAST(job.org_id AS text) || job.job_type || job.unit_key)})
+ORDER BY running.lease_expires_at
 LIMIT :limit
-{skip_held(job)};
+{skip_held(running)};
 
 -- forget_answers :affected — crosses tenants: kept answers of canceled jobs
 DELETE FROM holdfast.batch_answer

@@ -126,8 +126,12 @@ class PagePreparer:
 
         They are sent separately, in smaller and smaller batches.
         """
-        jobs = [{"org_id": job.org_id, "job_id": job.id} for job in claimed]
-        left = {str(job.id): max(1, job.max_attempts - job.attempt_count) for job in claimed}
+        # The first claim of a job has no earlier batch.
+        again = [job for job in claimed if job.lease_token > 1]
+        if not again:
+            return {}
+        jobs = [{"org_id": job.org_id, "job_id": job.id} for job in again]
+        left = {str(job.id): max(1, job.max_attempts - job.attempt_count) for job in again}
         most: dict[str, int] = {}
         for row in self.store.many(SQL.find_failed, jobs=jobs):
             job_id, items = str(row["job_id"]), int(row["items"])
@@ -314,25 +318,22 @@ class _PageWriter:
             return []
         claims = [_claim(one.job) for one in wanted]
         rows = tx.many(JOB_SQL.renew_leases, held=claims, lease_ms=self.claim_ms)
-        cancels = {row["id"]: row["cancel_requested_at"] for row in rows}
-        units = [
-            {"org_id": org_id, "job_type": job_type, "unit": unit}
-            for org_id, job_type, unit in (one.unit for one in wanted)
-        ]
+        held = {row["id"] for row in rows}
         # Rows of an earlier run of this transaction are not other items.
         mine = {*self.ids, *(draft.id for draft in self.drafts.values())}
-        taken = {
-            (str(row["org_id"]), row["job_type"], row["unit"])
-            for row in tx.many(SQL.find_open_units, units=units)
-            if str(row["batch_id"]) not in mine
-        }
+        canceled, taken = set(), set()
+        for row in tx.many(SQL.find_open_units, units=[_unit(one) for one in wanted]):
+            if row["requested_at"] is not None:
+                canceled.add(row["job_id"])
+            if row["batch_id"] is not None and str(row["batch_id"]) not in mine:
+                taken.add(row["job_id"])
         ours = []
         for one in wanted:
-            if one.job.id not in cancels:
+            if one.job.id not in held:
                 continue
-            if cancels[one.job.id] is not None:
+            if one.job.id in canceled:
                 ended.append((one.job, Canceled()))
-            elif one.unit in taken:
+            elif one.job.id in taken:
                 ended.append((one.job, Released("unit_in_flight", self.resources.overflow_ms)))
             else:
                 ours.append(one)
@@ -411,6 +412,11 @@ class _PageWriter:
 
 def _claim(job: Claimed) -> dict[str, Any]:
     return {"org_id": job.org_id, "id": job.id, "lease_token": job.lease_token}
+
+
+def _unit(wanted: Wanted) -> dict[str, Any]:
+    org_id, job_type, unit = wanted.unit
+    return {"org_id": org_id, "job_type": job_type, "unit": unit, "job_id": wanted.job.id}
 
 
 def _batch_row(draft: Draft) -> dict[str, Any]:

@@ -8,12 +8,15 @@ WHERE batch.state IN ('prepared', 'uploaded', 'creating', 'submitted')
   AND batch.account IN (SELECT accounts.account FROM {rows accounts: account text})
 GROUP BY batch.account, batch.model;
 
--- find_open_units :many bulk — crosses tenants: which of these execution units have an open item
-SELECT item.org_id, item.job_type, item.unit, item.batch_id, item.lease_token
-FROM {rows units: org_id uuid, job_type text, unit text}
-JOIN holdfast.batch_item AS item
+-- find_open_units :many bulk — crosses tenants: units with an open item, and jobs with a cancel request
+SELECT units.job_id, item.batch_id, cancel.requested_at
+FROM {rows units: org_id uuid, job_type text, unit text, job_id uuid}
+LEFT JOIN holdfast.batch_item AS item
   ON item.org_id = units.org_id AND item.job_type = units.job_type AND item.unit = units.unit
-WHERE item.is_open = 1;
+ AND item.is_open = 1
+LEFT JOIN holdfast.job_cancel AS cancel
+  ON cancel.org_id = units.org_id AND cancel.job_id = units.job_id
+WHERE item.batch_id IS NOT NULL OR cancel.requested_at IS NOT NULL;
 
 -- find_failed :many bulk — crosses tenants: which of these jobs were in a batch that failed as a whole
 SELECT item.job_id, item.error_code, min(batch.items) AS items
@@ -69,17 +72,40 @@ GROUP BY group_key
 ORDER BY group_key;
 
 -- list_items :many — crosses tenants: the open items of a batch with their jobs, page by page
+-- The tables are joined, because SQLite reads every job for a LEFT JOIN of the view job.
 SELECT item.batch_item_index, item.org_id, item.job_id, item.custom_id, item.echo,
-       job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor_type,
-       job.actor_id, job.request_id, job.correlation_id, job.idempotency_key, job.payload,
-       job.priority, job.unit_key, job.scheduled_for, job.traceparent, job.routing_decision,
-       job.replay_of, job.created_at, job.queue, job.stage, job.pipeline_version,
-       job.attempt_count, job.max_attempts, job.lease_token, job.claimed_at, job.claimed_by,
-       job.cancel_requested_at, job.first_failed_at, job.turn, job.limit_key, job.state
+       asked.id, asked.org_id, asked.project_id, asked.job_type, asked.category, asked.actor_type,
+       asked.actor_id, coalesce(asked.request_id, CAST(asked.id AS text)) AS request_id,
+       coalesce(asked.correlation_id, asked.request_id, CAST(asked.id AS text)) AS correlation_id,
+       coalesce(asked.idempotency_key,
+                asked.job_type || ':' || CAST(asked.org_id AS text) || ':'
+                || coalesce(CAST(asked.project_id AS text), '') || ':'
+                || replace(CAST(asked.id AS text), '-', '')) AS idempotency_key,
+       asked.payload, asked.priority, asked.unit_key, asked.scheduled_for, asked.traceparent,
+       asked.routing_decision, asked.replay_of, asked.created_at,
+       coalesce(running.queue, submitted.queue) AS queue,
+       coalesce(running.stage, submitted.stage) AS stage,
+       coalesce(attempt.pipeline_version, asked.pipeline_version) AS pipeline_version,
+       coalesce(attempt.attempt_count, 0) AS attempt_count,
+       coalesce(attempt.max_attempts, asked.max_attempts) AS max_attempts, item.lease_token,
+       running.claimed_at, running.claimed_by,
+       (SELECT cancel.requested_at FROM holdfast.job_cancel AS cancel
+        WHERE cancel.org_id = asked.org_id AND cancel.job_id = asked.id) AS cancel_requested_at,
+       attempt.first_failed_at, coalesce(asked.turn, asked.id) AS turn, asked.limit_key,
+       CASE WHEN submitted.job_id IS NULL THEN 'processing' ELSE 'batch_submitted' END AS state
 FROM holdfast.batch_item AS item
-LEFT JOIN holdfast.job AS job
-  ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
-  AND job.state IN ('processing', 'batch_submitted')
+LEFT JOIN holdfast.job_running AS running
+  ON running.org_id = item.org_id AND running.job_id = item.job_id
+ AND running.lease_token = item.lease_token
+LEFT JOIN holdfast.job_submitted AS submitted
+  ON submitted.org_id = item.org_id AND submitted.job_id = item.job_id
+ AND submitted.lease_token = item.lease_token
+LEFT JOIN holdfast.job_envelope AS asked
+  ON asked.org_id = item.org_id AND asked.id = coalesce(running.job_id, submitted.job_id)
+LEFT JOIN holdfast.job_attempt AS attempt
+  ON attempt.org_id = asked.org_id AND attempt.job_id = asked.id AND attempt.number = (
+    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
+    WHERE newest.org_id = asked.org_id AND newest.job_id = asked.id)
 WHERE item.batch_id = :batch_id AND item.is_open = 1 AND item.batch_item_index > :after
   AND (CAST(:group_key AS text) IS NULL OR item.group_key = :group_key)
 ORDER BY item.batch_item_index
@@ -106,9 +132,9 @@ UPDATE holdfast.batch_item AS item
 SET state = 'released', is_open = 0, error_code = 'lease_lost', recorded_at = {now}
 WHERE item.batch_id = :batch_id AND item.is_open = 1
   AND NOT EXISTS (
-      SELECT 1 FROM holdfast.job AS job
-      WHERE job.org_id = item.org_id AND job.id = item.job_id
-        AND job.lease_token = item.lease_token AND job.state = 'processing');
+      SELECT 1 FROM holdfast.job_running AS job
+      WHERE job.org_id = item.org_id AND job.job_id = item.job_id
+        AND job.lease_token = item.lease_token);
 
 -- record_upload :affected — crosses tenants: the id of the uploaded input
 UPDATE holdfast.provider_batch
@@ -230,10 +256,18 @@ WHERE id = :id AND fence = :fence;
 SELECT job.org_id, coalesce({field(job.routing_decision, provider)}, '') AS provider,
        coalesce({field(job.routing_decision, model)}, '') AS model,
        min(CAST(job.routing_decision AS text)) AS decision
-FROM {rows queues: queue text}
-JOIN holdfast.job AS job ON job.queue = queues.queue
-WHERE job.state = 'queued' AND job.limit_key = '~batch' AND job.routing_decision IS NOT NULL
-  AND (job.not_before_at IS NULL OR job.not_before_at <= {now})
+FROM (SELECT ready.org_id, ready.job_id
+      FROM {rows queues: queue text}
+      JOIN holdfast.job_ready AS ready
+        ON ready.queue = queues.queue AND ready.limit_key = '~batch'
+      UNION ALL
+      SELECT waiting.org_id, waiting.job_id
+      FROM {rows queues: queue text}
+      JOIN holdfast.job_waiting AS waiting
+        ON waiting.queue = queues.queue AND waiting.not_before_at <= {now}
+       AND waiting.limit_key = '~batch') AS due
+JOIN holdfast.job_envelope AS job ON job.org_id = due.org_id AND job.id = due.job_id
+WHERE job.routing_decision IS NOT NULL
 GROUP BY 1, 2, 3;
 
 -- find_recovery_work :one — crosses tenants: which recovery steps have work

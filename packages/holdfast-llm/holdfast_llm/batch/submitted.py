@@ -14,6 +14,7 @@ from holdfast.engine.state_hook import outside, run_state_statements, state_reac
 from holdfast.store import Statements, Tx
 
 SQL = Statements("holdfast_llm.batch", "submitted.sql")
+JOB_SQL = Statements("holdfast.engine", "job.sql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ def submit_jobs(
                 tx,
                 (outside(org_id, job_id, kind, submitted) for org_id, job_id, kind in found),
             )
-    stopped = [Claimed(*row) for row in tx.values(SQL.stop_submitted, batch_id=batch_id)]
+    stopped = [Claimed(*row) for row in tx.values(SQL.find_stopped, batch_id=batch_id)]
+    if stopped:
+        tx.many(JOB_SQL.cancel_jobs, jobs=[{"org_id": job.org_id, "id": job.id} for job in stopped])
     run_state_statements(tx, (state_reached(job, State.CANCELED) for job in stopped))
     letters = write_dead_letters(tx, [(job, Canceled()) for job in stopped])
     entries = [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]

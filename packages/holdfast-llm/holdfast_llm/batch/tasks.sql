@@ -24,8 +24,10 @@ SELECT count(*) AS batches FROM (
 SELECT coalesce(sum(CASE WHEN not_before_at IS NULL OR not_before_at <= {now} THEN 1 ELSE 0 END), 0)
            AS due,
        coalesce(sum(CASE WHEN not_before_at > {now} THEN 1 ELSE 0 END), 0) AS later
-FROM holdfast.job
-WHERE state = 'queued' AND limit_key = '~batch';
+FROM (SELECT CAST(NULL AS {instant}) AS not_before_at FROM holdfast.job_ready
+      WHERE limit_key = '~batch'
+      UNION ALL
+      SELECT not_before_at FROM holdfast.job_waiting WHERE limit_key = '~batch') AS queued;
 
 -- count_outstanding :one — crosses tenants: batches at a provider
 SELECT count(*) AS batches, coalesce(sum(items), 0) AS items FROM holdfast.provider_batch

@@ -28,19 +28,18 @@ FROM (SELECT batch.updated_at FROM holdfast.provider_batch AS batch
 
 -- find_unsubmitted :many — crosses tenants: the age of the oldest job that waits for a submitter
 WITH RECURSIVE queues (name) AS (
-    SELECT (SELECT job.queue FROM holdfast.claimable AS job
+    SELECT (SELECT job.queue FROM holdfast.job_ready AS job
             ORDER BY job.queue, job.limit_key LIMIT 1)
     UNION ALL
-    SELECT (SELECT job.queue FROM holdfast.claimable AS job WHERE job.queue > queues.name
+    SELECT (SELECT job.queue FROM holdfast.job_ready AS job WHERE job.queue > queues.name
             ORDER BY job.queue, job.limit_key LIMIT 1)
     FROM queues
     WHERE queues.name IS NOT NULL
 )
 SELECT max({ms_since(found.since)}) AS waits_ms
 FROM (SELECT (SELECT min(head.created_at) FROM (
-                  SELECT job.created_at FROM holdfast.job AS job
-                  WHERE job.state = 'queued' AND job.not_before_at IS NULL
-                    AND job.queue = queues.name AND job.limit_key = '~batch'
+                  SELECT job.created_at FROM holdfast.job_ready AS job
+                  WHERE job.queue = queues.name AND job.limit_key = '~batch'
                   ORDER BY job.queue, job.limit_key, job.org_id, job.turn
                   LIMIT :limit) AS head) AS since
       FROM queues
@@ -50,8 +49,10 @@ WHERE found.since IS NOT NULL;
 -- list_routes :many — crosses tenants: the routes of waiting batch jobs
 SELECT waiting.routing_decision, count(*) AS jobs
 FROM (SELECT CAST(job.routing_decision AS text) AS routing_decision
-      FROM holdfast.job AS job
-      WHERE job.state = 'queued' AND job.limit_key = '~batch'
+      FROM (SELECT org_id, job_id FROM holdfast.job_ready WHERE limit_key = '~batch'
+            UNION ALL
+            SELECT org_id, job_id FROM holdfast.job_waiting WHERE limit_key = '~batch') AS queued
+      JOIN holdfast.job_envelope AS job ON job.org_id = queued.org_id AND job.id = queued.job_id
       LIMIT :limit) AS waiting
 WHERE waiting.routing_decision IS NOT NULL
 GROUP BY waiting.routing_decision
@@ -95,8 +96,11 @@ SELECT batch.provider, batch.adapter_kind FROM holdfast.provider_batch AS batch
 WHERE batch.created_at > {later(-CAST(7776000000 AS bigint))}
 UNION
 SELECT {field(job.routing_decision, provider)}, {field(job.routing_decision, adapter_kind)}
-FROM holdfast.job AS job
-WHERE job.state = 'queued' AND job.limit_key = '~batch' AND job.routing_decision IS NOT NULL;
+FROM (SELECT org_id, job_id FROM holdfast.job_ready WHERE limit_key = '~batch'
+      UNION ALL
+      SELECT org_id, job_id FROM holdfast.job_waiting WHERE limit_key = '~batch') AS queued
+JOIN holdfast.job_envelope AS job ON job.org_id = queued.org_id AND job.id = queued.job_id
+WHERE job.routing_decision IS NOT NULL;
 
 -- list_used_providers :many — crosses tenants: the providers that were paid within 90 days
 SELECT DISTINCT call.provider
@@ -105,11 +109,11 @@ WHERE call.occurred_at > {later(-CAST(7776000000 AS bigint))};
 
 -- count_stale :one — crosses tenants: expired claims that are in no batch, counted up to :limit
 SELECT count(*) AS jobs, max({ms_since(stale.lease_expires_at)}) AS late_ms
-FROM (SELECT job.lease_expires_at FROM holdfast.job AS job
-      WHERE state = 'processing' AND lease_expires_at < {later(-CAST(:grace_ms AS bigint))}
+FROM (SELECT job.lease_expires_at FROM holdfast.job_running AS job
+      WHERE lease_expires_at < {later(-CAST(:grace_ms AS bigint))}
         AND limit_key = '~batch'
         AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item
-                        WHERE item.org_id = job.org_id AND item.job_id = job.id
+                        WHERE item.org_id = job.org_id AND item.job_id = job.job_id
                           AND item.is_open = 1 AND item.execution_mode = 'batch')
       ORDER BY lease_expires_at
       LIMIT :limit) AS stale;

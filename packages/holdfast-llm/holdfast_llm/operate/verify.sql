@@ -2,37 +2,47 @@
 -- many tenants, so a violation of the batch itself has no tenant.
 
 -- find_unplaced :many — I22, crosses tenants: a submitted job without a place in an open batch
-SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
+SELECT submitted.org_id, 'job:' || CAST(submitted.job_id AS text) AS subject,
        'it is submitted, but no open batch contains it' AS detail
-FROM holdfast.job AS job
-WHERE job.state = 'batch_submitted' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+FROM holdfast.job_submitted AS submitted
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR submitted.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item
                   JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
-                  WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
-                    AND item.execution_mode = 'batch' AND item.lease_token = job.lease_token
+                  WHERE item.org_id = submitted.org_id AND item.job_id = submitted.job_id
+                    AND item.is_open = 1 AND item.execution_mode = 'batch'
+                    AND item.lease_token = submitted.lease_token
                     AND batch.state IN ('submitted', 'ended', 'quarantined'));
 
 -- find_strayed :many — I22, crosses tenants: an open item whose job is not submitted with it
 -- A job that was canceled since keeps its place until the answer is dropped. Open items of an ended
 -- batch belong to I25.
-SELECT item.org_id,
-       'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
-           AS subject,
-       'its batch is ' || batch.state || ', its job ' || coalesce(job.state, 'missing')
-           || CASE WHEN job.lease_token <> item.lease_token THEN ' under another claim' ELSE '' END
+SELECT found.org_id, found.subject,
+       'its batch is ' || found.batch_state || ', its job ' || coalesce(found.state, 'missing')
+           || CASE WHEN found.lease_token <> found.item_token THEN ' under another claim' ELSE '' END
            AS detail
-FROM holdfast.batch_item AS item
-JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
-LEFT JOIN holdfast.job_record AS job ON job.org_id = item.org_id AND job.id = item.job_id
-WHERE item.is_open = 1 AND item.execution_mode = 'batch'
-  AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
-  AND NOT CASE
-      WHEN job.id IS NULL THEN FALSE
-      WHEN job.lease_token <> item.lease_token THEN FALSE
-      WHEN job.state = 'canceled' THEN TRUE
-      WHEN batch.state IN ('prepared', 'uploaded', 'creating') THEN job.state = 'processing'
-      WHEN batch.state IN ('submitted', 'ended') THEN job.state = 'batch_submitted'
-      WHEN batch.state = 'quarantined' THEN job.state IN ('processing', 'batch_submitted')
+FROM (
+    SELECT item.org_id,
+           'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text)
+               AS subject,
+           batch.state AS batch_state, item.lease_token AS item_token,
+           (SELECT job.state FROM holdfast.job AS job
+            WHERE job.org_id = item.org_id AND job.id = item.job_id) AS state,
+           (SELECT job.lease_token FROM holdfast.job AS job
+            WHERE job.org_id = item.org_id AND job.id = item.job_id) AS lease_token
+    FROM holdfast.batch_item AS item
+    JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
+    WHERE item.is_open = 1 AND item.execution_mode = 'batch'
+      AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
+) AS found
+WHERE NOT CASE
+      WHEN found.state IS NULL THEN FALSE
+      WHEN found.lease_token <> found.item_token THEN FALSE
+      WHEN found.state = 'canceled' THEN TRUE
+      WHEN found.batch_state IN ('prepared', 'uploaded', 'creating')
+          THEN found.state = 'processing'
+      WHEN found.batch_state IN ('submitted', 'ended') THEN found.state = 'batch_submitted'
+      WHEN found.batch_state = 'quarantined'
+          THEN found.state IN ('processing', 'batch_submitted')
       ELSE TRUE END;
 
 -- find_renamed :many — I22, crosses tenants: a job keeps the batch that it was first submitted to
@@ -41,11 +51,12 @@ SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
             ELSE 'it refers to another batch than the first that it was submitted to' END AS detail
 FROM (
     SELECT job.org_id, job.id, job.provider_batch_id, (
-        SELECT {field(event.detail, provider_batch_id)} FROM holdfast.job_event AS event
-        WHERE event.job_id = job.id AND event.org_id = job.org_id AND event.name = 'job.submitted'
+        SELECT {field(event.detail, provider_batch_id)} FROM holdfast.audit_event AS event
+        WHERE event.jobs IS NULL AND event.job_id = job.id AND event.org_id = job.org_id
+          AND event.name = 'job.submitted'
         ORDER BY event.id
         LIMIT 1) AS told
-    FROM holdfast.job_record AS job
+    FROM holdfast.job AS job
     WHERE CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id
 ) AS found
 WHERE found.told IS DISTINCT FROM found.provider_batch_id;
@@ -82,7 +93,7 @@ SELECT item.org_id,
        CAST(job.routing_decision AS text) AS routing_decision
 FROM holdfast.batch_item AS item
 JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
-LEFT JOIN holdfast.job_record AS job ON job.org_id = item.org_id AND job.id = item.job_id
+LEFT JOIN holdfast.job_envelope AS job ON job.org_id = item.org_id AND job.id = item.job_id
 WHERE CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id;
 
 -- find_unresolved :many — I25, crosses tenants: an item without an outcome in an ended batch
@@ -146,7 +157,7 @@ SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
            AS subject,
        'it is not what event ' || CAST(event.id AS text) || ' says was handed over' AS detail
-FROM holdfast.job_event AS event
+FROM holdfast.audit_event AS event
 CROSS JOIN holdfast.batch_item AS item
 WHERE event.name = 'job.submitted'
   AND substr(coalesce(event.digest, ''), 34, 32) <> ''
@@ -158,7 +169,7 @@ WHERE event.name = 'job.submitted'
 -- find_renamed_batches :many — I49, crosses tenants: a batch has the id under which it was submitted
 SELECT DISTINCT event.org_id, 'batch:' || CAST(batch.id AS text) AS subject,
        'its custom id differs from the submitted one' AS detail
-FROM holdfast.job_event AS event
+FROM holdfast.audit_event AS event
 CROSS JOIN holdfast.batch_item AS item
 JOIN holdfast.provider_batch AS batch ON batch.id = item.batch_id
 WHERE event.name = 'job.submitted' AND item.org_id = event.org_id AND item.job_id = event.job_id
@@ -172,21 +183,23 @@ SELECT item.org_id,
            AS subject,
        'it is ' || item.state || ', and its job completed with its answer' AS detail
 FROM holdfast.batch_item AS item
-JOIN holdfast.job_record AS job
-  ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
-WHERE job.state = 'completed' AND item.state IN ('failed', 'not_run', 'missing')
+JOIN holdfast.job_outcome AS outcome
+  ON outcome.org_id = item.org_id AND outcome.job_id = item.job_id
+ AND outcome.lease_token = item.lease_token
+WHERE outcome.state = 'completed' AND item.state IN ('failed', 'not_run', 'missing')
   AND (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id);
 
--- find_unknown_items :many — I49, crosses tenants: an item of a job that the audit does not have
+-- find_unknown_items :many — I49, crosses tenants: an item of a job that neither is stored nor was pruned
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || '/' || CAST(item.batch_item_index AS text)
            AS subject,
-       'its job has no enqueue event' AS detail
+       'its job was never enqueued' AS detail
 FROM holdfast.batch_item AS item
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR item.org_id = :org_id)
-  AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
-                  WHERE event.job_id = item.job_id AND event.org_id = item.org_id
-                    AND event.name = 'job.enqueued');
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_envelope AS job
+                  WHERE job.org_id = item.org_id AND job.id = item.job_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_remainder AS gone
+                  WHERE gone.org_id = item.org_id AND gone.job_id = item.job_id);
 
 -- list_answers :many — I31, crosses tenants: the stored codes of providers' answers
 SELECT org_id,
@@ -216,16 +229,14 @@ FROM holdfast.provider_batch
 WHERE CAST(:org_id AS {uuid}) IS NULL;
 
 -- find_stale :many — I5, crosses tenants: an expired claim in no batch that was not rescued
-SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       'its expired lease was not rescued; it was claimed by '
-           || coalesce(job.claimed_by, 'no worker') AS detail
-FROM holdfast.job AS job
-WHERE job.state = 'processing' AND job.lease_expires_at < CAST(:stale_since AS {instant})
-  AND job.limit_key = '~batch'
+SELECT running.org_id, 'job:' || CAST(running.job_id AS text) AS subject,
+       'its expired lease was not rescued; it was claimed by ' || running.claimed_by AS detail
+FROM holdfast.job_running AS running
+WHERE running.lease_expires_at < CAST(:stale_since AS {instant}) AND running.limit_key = '~batch'
   AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS item
-                  WHERE item.org_id = job.org_id AND item.job_id = job.id AND item.is_open = 1
-                    AND item.execution_mode = 'batch')
-  AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
+                  WHERE item.org_id = running.org_id AND item.job_id = running.job_id
+                    AND item.is_open = 1 AND item.execution_mode = 'batch')
+  AND (CAST(:org_id AS {uuid}) IS NULL OR running.org_id = :org_id);
 
 -- find_foreign_parts :many — I29, crosses tenants: rows that name a job of another tenant, or no batch
 SELECT part.org_id, part.subject, 'it refers to a job of another tenant' AS detail
@@ -238,9 +249,12 @@ FROM (
            'call:' || CAST(batch_id AS text) || ':' || CAST(batch_item_index AS text)
     FROM holdfast.provider_call WHERE job_id IS NOT NULL
 ) AS part
-CROSS JOIN holdfast.job_event AS made
-WHERE made.job_id = part.job_id AND made.name = 'job.enqueued' AND made.org_id <> part.org_id
-  AND (CAST(:org_id AS {uuid}) IS NULL OR part.org_id = :org_id)
+JOIN (
+    SELECT org_id, id AS job_id FROM holdfast.job_envelope
+    UNION ALL
+    SELECT org_id, job_id FROM holdfast.job_remainder
+) AS made ON made.job_id = part.job_id AND made.org_id <> part.org_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR part.org_id = :org_id)
 UNION ALL
 SELECT item.org_id,
        'item:' || CAST(item.batch_id AS text) || ':' || CAST(item.batch_item_index AS text),

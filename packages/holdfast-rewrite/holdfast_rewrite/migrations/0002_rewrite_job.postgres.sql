@@ -5,7 +5,7 @@ GRANT SELECT ON holdfast.rewrite_job TO holdfast_engine;
 -- The audit vouches for what a rewrite became: a digest of the output, never its text.
 CREATE FUNCTION holdfast.record_rewritten() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO holdfast.job_event
+    INSERT INTO holdfast.audit_event
         (org_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
          correlation_id, at, detail, digest)
     SELECT added.org_id, added.rewrite_request_id, 'rewrite', 'rewrite.output_stored', 1, 'system',

@@ -1,5 +1,6 @@
 -- A rewrite job as its contract describes it, and all that is on record of it: one row a request
--- that was enqueued, wherever its job is kept, and even when the job's own row is pruned. No text.
+-- that was enqueued, even when the job's own row is pruned. No text. The tables of the view job are
+-- joined, because SQLite reads every job for a LEFT JOIN of that view.
 CREATE VIEW holdfast.rewrite_job AS
 SELECT
     request.org_id,
@@ -24,20 +25,27 @@ SELECT
     request.correlation_id,
     -- A job is enqueued with its request: its time is known when its row is pruned.
     coalesce(job.created_at, request.enqueued_at) AS created_at,
-    coalesce(job.updated_at, request.updated_at) AS updated_at,
-    job.not_before_at,
-    job.claimed_at,
-    job.claimed_by,
-    job.attempt_count,
+    coalesce(ended.finished_at, running.claimed_at, submitted.submitted_at, attempt.ended_at,
+             job.created_at, request.updated_at) AS updated_at,
+    waiting.not_before_at,
+    running.claimed_at,
+    running.claimed_by,
+    coalesce(ended.attempt_count, attempt.attempt_count, CASE WHEN job.id IS NOT NULL THEN 0 END) AS attempt_count,
     -- The number of the execution that runs, or comes next, or was the last: the first is 1.
-    job.attempt_count + CASE WHEN request.status = 'failed' THEN 0 ELSE 1 END AS attempt,
-    job.attempt_count + CASE WHEN request.status = 'completed' THEN 1 ELSE 0 END AS attempts,
-    job.max_attempts,
-    job.last_error,
-    job.last_error_at,
-    job.queue,
+    coalesce(ended.attempt_count, attempt.attempt_count, CASE WHEN job.id IS NOT NULL THEN 0 END)
+        + CASE WHEN request.status = 'failed' THEN 0 ELSE 1 END AS attempt,
+    coalesce(ended.attempt_count, attempt.attempt_count, CASE WHEN job.id IS NOT NULL THEN 0 END)
+        + CASE WHEN request.status = 'completed' THEN 1 ELSE 0 END AS attempts,
+    coalesce(attempt.max_attempts, job.max_attempts) AS max_attempts,
+    coalesce(ended.last_error, attempt.last_error) AS last_error,
+    CASE WHEN ended.last_error IS NOT NULL THEN ended.finished_at
+         ELSE attempt.last_error_at END AS last_error_at,
+    CASE WHEN ended.state = 'failed' THEN 'q:deadletter'
+         ELSE coalesce(running.queue, waiting.queue, submitted.queue, job.origin_queue)
+         END AS queue,
     job.origin_queue,
-    job.provider_batch_id,
+    coalesce(attempt.provider_batch_id, submitted.provider_batch_id, ended.provider_batch_id)
+        AS provider_batch_id,
     coalesce(job.routing_decision, request.routing_decision) AS routing_decision,
     {field(request.routing_decision, provider)} AS provider,
     {field(request.routing_decision, adapter_kind)} AS adapter_kind,
@@ -66,12 +74,18 @@ SELECT
     request.context_built_at,
     request.routed_at,
     request.enqueued_at,
-    (SELECT min(event.at) FROM holdfast.job_event AS event
-     WHERE event.job_id = request.job_id AND event.org_id = request.org_id
-       AND event.name = 'job.started') AS started_at,
-    (SELECT min(event.at) FROM holdfast.job_event AS event
-     WHERE event.job_id = request.job_id AND event.org_id = request.org_id
-       AND event.name = 'job.submitted') AS submitted_at,
+    coalesce(
+        (SELECT min(earlier.claimed_at) FROM holdfast.job_attempt AS earlier
+         WHERE earlier.org_id = request.org_id AND earlier.job_id = request.job_id),
+        ended.claimed_at, running.claimed_at, submitted.claimed_at,
+        (SELECT min(CAST({field(past.value, at)} AS {instant}))
+         FROM holdfast.job_remainder AS gone
+         CROSS JOIN {only sqlite}json_each(gone.events) AS past{end}{only postgres}LATERAL jsonb_array_elements(gone.events) AS past (value){end}
+         WHERE gone.org_id = request.org_id AND gone.job_id = request.job_id
+           AND {field(past.value, name)} = 'job.started')) AS started_at,
+    (SELECT min(event.at) FROM holdfast.audit_event AS event
+     WHERE event.jobs IS NULL AND event.job_id = request.job_id
+       AND event.org_id = request.org_id AND event.name = 'job.submitted') AS submitted_at,
     request.rewrite_completed_at,
     request.sender_reveal_at,
     request.revealed_at,
@@ -79,7 +93,20 @@ SELECT
     request.canceled_at,
     request.erased_at
 FROM holdfast.rewrite_request AS request
-LEFT JOIN holdfast.job_record AS job ON job.org_id = request.org_id AND job.id = request.job_id
+LEFT JOIN holdfast.job_envelope AS job
+  ON job.org_id = request.org_id AND job.id = request.job_id
+LEFT JOIN holdfast.job_outcome AS ended
+  ON ended.org_id = job.org_id AND ended.job_id = job.id
+LEFT JOIN holdfast.job_running AS running
+  ON running.org_id = job.org_id AND running.job_id = job.id
+LEFT JOIN holdfast.job_waiting AS waiting
+  ON waiting.org_id = job.org_id AND waiting.job_id = job.id
+LEFT JOIN holdfast.job_submitted AS submitted
+  ON submitted.org_id = job.org_id AND submitted.job_id = job.id
+LEFT JOIN holdfast.job_attempt AS attempt
+  ON attempt.org_id = job.org_id AND attempt.job_id = job.id AND attempt.number = (
+    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
+    WHERE newest.org_id = job.org_id AND newest.job_id = job.id)
 LEFT JOIN holdfast.rewrite_output AS output
   ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
 LEFT JOIN holdfast.batch_item AS item

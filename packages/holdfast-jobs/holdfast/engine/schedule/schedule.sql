@@ -83,25 +83,15 @@ WHERE paused_at IS NULL AND next_fire_at <= {now};
 -- list_known_tenants :many — crosses tenants: every tenant that has jobs or rules
 -- Each step finds the next tenant by the primary key: a million jobs of one tenant are one step.
 WITH RECURSIVE of_jobs (org_id) AS (
-    SELECT (SELECT job.org_id FROM holdfast.job AS job ORDER BY job.org_id LIMIT 1)
+    SELECT (SELECT job.org_id FROM holdfast.job_envelope AS job ORDER BY job.org_id LIMIT 1)
     UNION ALL
-    SELECT (SELECT job.org_id FROM holdfast.job AS job
+    SELECT (SELECT job.org_id FROM holdfast.job_envelope AS job
             WHERE job.org_id > of_jobs.org_id ORDER BY job.org_id LIMIT 1)
     FROM of_jobs
     WHERE of_jobs.org_id IS NOT NULL
-),
-of_history (org_id) AS (
-    SELECT (SELECT job.org_id FROM holdfast.job_history AS job ORDER BY job.org_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT job.org_id FROM holdfast.job_history AS job
-            WHERE job.org_id > of_history.org_id ORDER BY job.org_id LIMIT 1)
-    FROM of_history
-    WHERE of_history.org_id IS NOT NULL
 )
 SELECT known.org_id
 FROM (SELECT org_id FROM of_jobs
-      UNION
-      SELECT org_id FROM of_history
       UNION
       SELECT org_id FROM holdfast.tenant) AS known
 WHERE known.org_id IS NOT NULL AND known.org_id <> CAST(:platform AS {uuid})

@@ -17,14 +17,16 @@ from holdfast.engine.claim import (
     poll_queues,
     save_cursors,
 )
-from holdfast.engine.fairness import QueueShares, RoundRobinCursor, TenantBacklog
+from holdfast.engine.fairness import NOBODY, QueueShares, RoundRobinCursor, TenantBacklog
 from holdfast.engine.job import MAINTENANCE_QUEUE, Claimed
 from holdfast.engine.limits import Rules, read_rules
 from holdfast.engine.promote import promote_jobs
 from holdfast.engine.settle import Settled
 from holdfast.errors import StoreError
 from holdfast.event import Events
-from holdfast.store import Store
+from holdfast.store import Statements, Store
+
+FLOW = Statements("holdfast.engine", "flow.sql")
 
 # While there is work, up to a quarter of the time goes to polling the queues for other work. A
 # tenant whose jobs arrive late waits for the next poll.
@@ -32,6 +34,15 @@ LOOK_SHARE = 4
 SHORTEST_LOOK_SECONDS = 0.004
 # The minimum depth of a poll: it serves several claims.
 DEPTH = 1_000
+# Polls that take longer, several in a row, read index entries of claimed jobs, which a long
+# transaction of another session keeps. Then the known backlogs are read from where the last claim
+# ended, and the queues are polled in a twentieth of the time, at most once a second.
+SLOW_LOOK_SECONDS = 0.01
+SLOW_LOOKS = 3
+SLOW_LOOK_SHARE = 20
+SLOW_LOOK_PAUSE_SECONDS = 1.0
+# How many backlogs are remembered for that.
+FLOORS = 256
 # How often a take polls again if everything it found is at its limit.
 FRUITLESS_LOOKS = 8
 
@@ -87,6 +98,11 @@ class FairFetcher:
         self._saw_part = False
         self._went_through = False
         self._look_at = 0.0
+        self._heard = False
+        # After slow polls: the time of the next one, and the backlogs with their floors.
+        self._slow_polls = 0
+        self._poll_at = 0.0
+        self._floors: dict[tuple[str, str, str], str] = {}
         self._dead_lettered: list[Settled] = []
 
     @property
@@ -99,19 +115,61 @@ class FairFetcher:
 
     def hear(self) -> None:
         self._look_at = 0.0
+        self._heard = True
 
     def take(self, wanted: int) -> list[Claimed]:
-        # A fake clock may have moved past a deadline since.
-        if not self._waiting or self.store.clock.is_fake or time.monotonic() >= self._look_at:
-            self._poll_queues(wanted)
         found: list[Claimed] = []
+        now = time.monotonic()
         try:
+            # A fake clock may have moved past a deadline since.
+            if self.store.clock.is_fake or (not self._waiting and not self._floors):
+                self._look(wanted, found)
+            elif not self._waiting or now >= self._look_at:
+                if now < self._poll_at:
+                    self._continue_backlogs(wanted)
+                else:
+                    self._look(wanted, found)
             self._fill(wanted, found)
         except StoreError:
             # Jobs claimed from earlier queues are leased and must be run.
             if not found:
                 raise
         return found
+
+    def _look(self, wanted: int, found: list[Claimed]) -> None:
+        """Poll the queues, unless jobs that were announced are found and claimed at once."""
+        if self._find_heard(wanted):
+            self._fill(wanted, found)
+        if not found:
+            self._poll_queues(wanted)
+
+    def _find_heard(self, wanted: int) -> bool:
+        """After a wake-up, look for jobs without a limit key before polling everything else.
+
+        It saves an idle worker one of three statements before a job starts.
+        """
+        heard, self._heard = self._heard, False
+        if not heard or self._waiting or self._rules is None or self.store.clock.is_fake:
+            return False
+        queues = [queue for queue in self.queues if not self._rules.is_paused(queue)]
+        if not all(queue in self._cursors for queue in queues):
+            return False
+        self._find_backlogs(dict.fromkeys(queues, ("",)), wanted)
+        return bool(self._waiting)
+
+    def _continue_backlogs(self, wanted: int) -> None:
+        """Count the known backlogs from their floors on, instead of polling."""
+        known = [
+            {"queue": queue, "limit_key": key, "org_id": org_id, "floor": floor}
+            for (queue, key, org_id), floor in self._floors.items()
+        ]
+        reach = max(wanted, DEPTH)
+        self._waiting, self._saw_part = {}, False
+        for row in self.store.values(FLOW.count_backlogs, known=known, reach=reach):
+            backlog = TenantBacklog(*row)
+            if backlog.depth:
+                backlog.floor = self._floors[backlog.queue, *backlog.name]
+                self._waiting.setdefault(backlog.queue, []).append(backlog)
 
     def _fill(self, wanted: int, found: list[Claimed]) -> None:
         before, fruitless = 0, 0
@@ -135,10 +193,19 @@ class FairFetcher:
         for request, claimed in claim_each(self.store, self._rules, requests):
             self._shares.spend(request.queue, len(claimed), weights)
             found += claimed
+            self._remember(request)
             self._went_through = self._went_through or request.at.is_through
             is_empty = not any(backlog.depth for backlog in request.backlogs)
             if len(claimed) < request.limit or request.at.is_through or is_empty:
                 del self._waiting[request.queue]
+
+    def _remember(self, request: ClaimRequest) -> None:
+        """Keep where the claims of each backlog ended, for polls that become slow."""
+        for backlog in request.backlogs:
+            if backlog.floor != NOBODY:
+                self._floors[backlog.queue, *backlog.name] = backlog.floor
+        while len(self._floors) > FLOORS:
+            self._floors.pop(next(iter(self._floors)))
 
     def _request(self, queue: str, share: int) -> ClaimRequest:
         return ClaimRequest(
@@ -182,6 +249,9 @@ class FairFetcher:
         self._find_backlogs(keys, wanted)
         ended = time.monotonic()
         self._look_at = ended + max(SHORTEST_LOOK_SECONDS, (LOOK_SHARE - 1) * (ended - began))
+        self._slow_polls = self._slow_polls + 1 if ended - began > SLOW_LOOK_SECONDS else 0
+        pause = max(SLOW_LOOK_PAUSE_SECONDS, SLOW_LOOK_SHARE * (ended - began))
+        self._poll_at = ended + pause if self._slow_polls >= SLOW_LOOKS else 0.0
 
     def _find_backlogs(self, keys: Mapping[str, Sequence[str]], wanted: int) -> None:
         expected, self._expected = self._expected, 1

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from holdfast.clock import ms
 from holdfast.config import Settings
-from holdfast.engine.claim import SQL, renew_leases
 from holdfast.engine.execute import timed_out
 from holdfast.engine.job import Claimed, ClaimId, claim_of, claim_row
+from holdfast.engine.lease import SQL, renew_leases
 from holdfast.engine.worker.executor_pool import ExecutorPool, InFlight
 from holdfast.engine.worker.watchdog import Guard, unguarded
 from holdfast.errors import StoreError

@@ -178,7 +178,7 @@ def _timeouts(found: dict[str, str], context: CheckContext) -> Iterator[Finding]
         yield Finding(
             check,
             WARNING,
-            f"statement_timeout is {statement} ms: archiving, pruning or verify may be canceled.",
+            f"statement_timeout is {statement} ms: pruning or verify may be canceled.",
             "Raise it for Holdfast's role: ALTER ROLE … SET statement_timeout = '60s';",
         )
     if idle is not None and statement == 0:

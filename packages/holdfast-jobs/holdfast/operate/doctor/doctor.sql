@@ -8,27 +8,25 @@ SELECT component, version, name FROM holdfast.migration ORDER BY component, vers
 -- list_waiting :many — crosses tenants: queues with waiting jobs, and the age of the oldest
 -- Jobs that wait for batch processing do not wait for a worker.
 WITH RECURSIVE queues (name) AS (
-    SELECT (SELECT job.queue FROM holdfast.claimable AS job
+    SELECT (SELECT job.queue FROM holdfast.job_ready AS job
             ORDER BY job.queue, job.limit_key LIMIT 1)
     UNION ALL
-    SELECT (SELECT job.queue FROM holdfast.claimable AS job WHERE job.queue > queues.name
+    SELECT (SELECT job.queue FROM holdfast.job_ready AS job WHERE job.queue > queues.name
             ORDER BY job.queue, job.limit_key LIMIT 1)
     FROM queues
     WHERE queues.name IS NOT NULL
 ),
 found AS (
     SELECT queues.name,
-           (SELECT job.created_at FROM holdfast.job AS job
-            WHERE job.finished_at IS NULL AND job.claimed_at IS NULL AND job.not_before_at IS NULL
-              AND job.state <> 'batch_submitted' AND job.queue = queues.name
-              AND job.limit_key <> '~batch'
-            ORDER BY job.queue, job.created_at, job.id LIMIT 1) AS since
+           (SELECT job.created_at FROM holdfast.job_ready AS job
+            WHERE job.queue = queues.name AND job.limit_key <> '~batch'
+            ORDER BY job.queue, job.created_at, job.job_id LIMIT 1) AS since
     FROM queues
     WHERE queues.name IS NOT NULL
     UNION ALL
     SELECT queue.name,
-           (SELECT job.not_before_at FROM holdfast.job AS job
-            WHERE job.state = 'queued' AND job.queue = queue.name AND job.not_before_at <= {now}
+           (SELECT job.not_before_at FROM holdfast.job_waiting AS job
+            WHERE job.queue = queue.name AND job.not_before_at <= {now}
               AND job.limit_key <> '~batch'
             ORDER BY job.queue, job.not_before_at LIMIT 1)
     FROM holdfast.queue AS queue
@@ -42,22 +40,23 @@ GROUP BY found.name
 ORDER BY found.name;
 
 -- list_run_times :many — crosses tenants: the run times of the newest successful jobs
-SELECT ended.job_type, {ms_since(started.at)} - {ms_since(ended.at)} AS ran_ms
-FROM (SELECT newest.id, newest.job_id, newest.job_type, newest.at
-      FROM (SELECT id, job_id, job_type, at, name FROM holdfast.job_event
-            ORDER BY id DESC LIMIT :events) AS newest
-      WHERE newest.name = 'job.succeeded') AS ended
-JOIN holdfast.job_event AS started ON started.job_id = ended.job_id
-WHERE started.id = (SELECT max(begun.id) FROM holdfast.job_event AS begun
-                    WHERE begun.job_id = ended.job_id AND begun.name = 'job.started'
-                      AND begun.id < ended.id);
+SELECT asked.job_type, {ms_since(ended.claimed_at)} - {ms_since(ended.finished_at)} AS ran_ms
+FROM (SELECT newest.org_id, newest.job_id
+      FROM holdfast.audit_entry AS newest
+      WHERE newest.row_id IN (SELECT page.id FROM holdfast.audit_event AS page
+                              ORDER BY page.id DESC LIMIT :events)
+        AND newest.name = 'job.succeeded'
+      ORDER BY newest.id DESC
+      LIMIT :events) AS done
+JOIN holdfast.job_outcome AS ended ON ended.org_id = done.org_id AND ended.job_id = done.job_id
+JOIN holdfast.job_envelope AS asked ON asked.org_id = ended.org_id AND asked.id = ended.job_id
+WHERE ended.claimed_at IS NOT NULL;
 
 -- count_stale :one — crosses tenants: expired leases that were not rescued, counted up to :limit
 SELECT count(*) AS jobs, max({ms_since(stale.lease_expires_at)}) AS late_ms
-FROM (SELECT job.lease_expires_at FROM holdfast.job AS job
-      WHERE state = 'processing' AND lease_expires_at < {later(-CAST(:grace_ms AS bigint))}
-        AND limit_key <> '~batch'
-      ORDER BY lease_expires_at
+FROM (SELECT job.lease_expires_at FROM holdfast.job_running AS job
+      WHERE job.lease_expires_at < {later(-CAST(:grace_ms AS bigint))}
+        AND job.limit_key <> '~batch'
       LIMIT :limit) AS stale;
 
 -- count_letters :one — crosses tenants: dead letters that need an operator, counted up to :limit

@@ -15,7 +15,7 @@ CHECKS = (
     ),
     Check(
         "I13",
-        "An execution unit has one job, and at most one of the job and its replays is active.",
-        selects(SQL.find_shared_units, SQL.find_crowded_units),
+        "At most one of a job and its replays is active in an execution unit.",
+        selects(SQL.find_crowded_units),
     ),
 )

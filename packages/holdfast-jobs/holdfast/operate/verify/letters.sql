@@ -5,8 +5,9 @@
 -- A replay belongs to the dead letter of its original, as long as there is one.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'it failed without a dead letter' AS detail
-FROM holdfast.job AS job
-WHERE job.state = 'failed' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+FROM holdfast.job_outcome AS outcome
+JOIN holdfast.job_envelope AS job ON job.org_id = outcome.org_id AND job.id = outcome.job_id
+WHERE outcome.state = 'failed' AND (CAST(:org_id AS {uuid}) IS NULL OR outcome.org_id = :org_id)
   AND NOT EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
                   WHERE letter.org_id = job.org_id AND letter.job_id = job.id)
   AND (job.replay_of IS NULL
@@ -18,12 +19,14 @@ WHERE job.state = 'failed' AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = 
 -- find_misplaced :many — I27, crosses tenants: dead letters of jobs that did not fail, or of replays
 SELECT letter.org_id, 'dead_letter:' || CAST(letter.job_id AS text) AS subject,
        CASE WHEN job.id IS NULL THEN 'its job does not exist'
-            WHEN job.state <> 'failed' THEN 'its job did not fail'
+            WHEN coalesce(outcome.state, '') <> 'failed' THEN 'its job did not fail'
             ELSE 'its job is a replay, whose failures belong to the original''s dead letter' END AS detail
 FROM holdfast.dead_letter AS letter
-LEFT JOIN holdfast.job AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+LEFT JOIN holdfast.job_envelope AS job ON job.org_id = letter.org_id AND job.id = letter.job_id
+LEFT JOIN holdfast.job_outcome AS outcome
+  ON outcome.org_id = letter.org_id AND outcome.job_id = letter.job_id
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id)
-  AND (job.id IS NULL OR job.state <> 'failed'
+  AND (job.id IS NULL OR coalesce(outcome.state, '') <> 'failed'
        OR EXISTS (SELECT 1 FROM holdfast.dead_letter_replay AS replay
                   WHERE replay.org_id = letter.org_id AND replay.replay_job_id = letter.job_id));
 
@@ -44,13 +47,15 @@ FROM (
                WHEN length(CAST(letter.sanitized_context AS text)) > :context
                    THEN 'its context is too long'
                WHEN letter.error_class <> coalesce(died.error_class, letter.error_class)
-                   OR letter.stage <> coalesce(died.stage, letter.stage)
+                   OR letter.stage <> coalesce(
+                       (SELECT job.stage FROM holdfast.job AS job
+                        WHERE job.org_id = died.org_id AND job.id = died.job_id), letter.stage)
                    THEN 'its failure differs from its job''s'
            END AS detail
     FROM holdfast.dead_letter AS letter
-    LEFT JOIN holdfast.job AS died
+    LEFT JOIN holdfast.job_outcome AS died
       ON died.org_id = letter.org_id
-      AND died.id = coalesce(letter.failed_replay_id, letter.job_id)
+      AND died.job_id = coalesce(letter.failed_replay_id, letter.job_id)
     WHERE CAST(:org_id AS {uuid}) IS NULL OR letter.org_id = :org_id
 ) AS found
 WHERE found.detail IS NOT NULL;
@@ -63,18 +68,17 @@ SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
             ELSE 'the job of replay ' || CAST(replay.number AS text) || ' repeats another one'
        END AS detail
 FROM holdfast.dead_letter_replay AS replay
-LEFT JOIN holdfast.job_record AS job
+LEFT JOIN holdfast.job_envelope AS job
   ON job.org_id = replay.org_id AND job.id = replay.replay_job_id
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
   AND (job.replay_of IS NULL OR job.replay_of <> replay.job_id)
   AND (job.id IS NOT NULL
-       OR NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
-                      WHERE event.job_id = replay.replay_job_id AND event.org_id = replay.org_id
-                        AND event.name = 'job.enqueued'))
+       OR NOT EXISTS (SELECT 1 FROM holdfast.job_remainder AS gone
+                      WHERE gone.org_id = replay.org_id AND gone.job_id = replay.replay_job_id))
 UNION ALL
 SELECT job.org_id, 'job:' || CAST(job.id AS text),
        'its dead letter does not list this replay'
-FROM holdfast.job_record AS job
+FROM holdfast.job_envelope AS job
 WHERE job.replay_of IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND EXISTS (SELECT 1 FROM holdfast.dead_letter AS letter
               WHERE letter.org_id = job.org_id AND letter.job_id = job.replay_of)
@@ -87,8 +91,9 @@ SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
 FROM holdfast.dead_letter_replay AS replay
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
   AND (trim(replay.actor_id) = '' OR trim(replay.reason) = ''
-       OR NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
-                      WHERE event.job_id = replay.job_id AND event.org_id = replay.org_id
+       OR NOT EXISTS (SELECT 1 FROM holdfast.audit_event AS event
+                      WHERE event.jobs IS NULL AND event.job_id = replay.job_id
+                        AND event.org_id = replay.org_id
                         AND event.name = 'dead_letter.replay_requested'
                         AND event.actor_type = replay.actor_type
                         AND event.actor_id = replay.actor_id
@@ -99,21 +104,22 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
 SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
        'replay ' || CAST(replay.number AS text) || ' started at the wrong stage' AS detail
 FROM holdfast.dead_letter_replay AS replay
-LEFT JOIN holdfast.job_record AS job
-  ON job.org_id = replay.org_id AND job.id = replay.replay_job_id
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
   AND ((NOT replay.full_restart AND replay.stage <> replay.failed_stage)
        OR replay.stage <> coalesce(
-           (SELECT {field(event.detail, stage)} FROM holdfast.job_event AS event
-            WHERE event.job_id = replay.replay_job_id AND event.name = 'job.advanced'
-            ORDER BY event.id LIMIT 1), job.stage, replay.stage));
+           (SELECT {field(event.detail, stage)} FROM holdfast.audit_event AS event
+            WHERE event.jobs IS NULL AND event.job_id = replay.replay_job_id
+              AND event.name = 'job.advanced'
+            ORDER BY event.id LIMIT 1),
+           (SELECT job.stage FROM holdfast.job AS job
+            WHERE job.org_id = replay.org_id AND job.id = replay.replay_job_id), replay.stage));
 
 -- find_unended :many — I28, crosses tenants: dead letters or replays without the outcome of their job
 SELECT replay.org_id, 'dead_letter:' || CAST(replay.job_id AS text) AS subject,
        'replay ' || CAST(replay.number AS text) || ' is ' || coalesce(replay.outcome, 'running')
            || ', its job is ' || job.state AS detail
 FROM holdfast.dead_letter_replay AS replay
-JOIN holdfast.job_record AS job ON job.org_id = replay.org_id AND job.id = replay.replay_job_id
+JOIN holdfast.job AS job ON job.org_id = replay.org_id AND job.id = replay.replay_job_id
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
   AND coalesce(replay.outcome, '')
       <> CASE WHEN job.state IN ('completed', 'failed', 'canceled') THEN job.state ELSE '' END

@@ -33,7 +33,7 @@ CHECKS = (
     Check(
         "I1",
         "The job's state matches its event history.",
-        selects(SQL.find_untold, SQL.find_leaps, SQL.find_doubled),
+        selects(SQL.find_untold, SQL.find_unrecorded, SQL.find_leaps, SQL.find_doubled),
     ),
     Check(
         "I2",
@@ -47,8 +47,8 @@ CHECKS = (
     ),
     Check(
         "I4",
-        "A job is processing if and only if it has a lease.",
-        selects(SQL.find_leases),
+        "A job without an outcome is in exactly one place, and one with an outcome in none.",
+        selects(SQL.find_nowhere, SQL.find_elsewhere, SQL.find_misplaced),
     ),
     Check(
         "I5",
@@ -58,12 +58,12 @@ CHECKS = (
     Check(
         "I6",
         "Attempt counts match the event history and stay within max_attempts.",
-        selects(SQL.find_miscounted, SQL.find_miscounted_stages),
+        selects(SQL.find_miscounted, SQL.find_uneven_attempts, SQL.find_miscounted_stages),
     ),
     Check(
         "I7",
         "The lease token equals the number of claims.",
-        selects(SQL.find_tokens, SQL.find_lost_tokens),
+        selects(SQL.find_tokens, SQL.find_wrong_claims, SQL.find_lost_tokens),
     ),
     Check(
         "I8",

@@ -3,9 +3,20 @@
 
 -- list_told :many — I31, crosses tenants: texts of audit events
 SELECT org_id, 'event:' || CAST(id AS text) AS subject,
-       name || ' ' || actor_id || ' ' || request_id || ' ' || correlation_id AS words,
+       name || ' ' || actor_id || ' ' || coalesce(request_id, '') || ' '
+           || coalesce(correlation_id, '') AS words,
        CAST(detail AS text) AS document
-FROM holdfast.job_event
+FROM holdfast.audit_event
+WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id
+UNION ALL
+SELECT org_id, 'job:' || CAST(id AS text),
+       coalesce(request_id, '') || ' ' || coalesce(correlation_id, ''), NULL
+FROM holdfast.job_envelope
+WHERE (request_id IS NOT NULL OR correlation_id IS NOT NULL)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
+UNION ALL
+SELECT org_id, 'job:' || CAST(job_id AS text), request_id || ' ' || correlation_id, NULL
+FROM holdfast.job_remainder
 WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id
 UNION ALL
 SELECT org_id, 'audit_note:' || CAST(event_id AS text), name, CAST(note AS text)
@@ -33,13 +44,13 @@ FROM holdfast.dead_letter_note
 WHERE CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id;
 
 -- list_errors :many — I31, crosses tenants: the errors of jobs
-SELECT org_id, 'job:' || CAST(id AS text) AS subject,
+SELECT org_id, 'job:' || CAST(job_id AS text) AS subject,
        last_error || ' ' || coalesce(error_class, '') AS words, NULL AS document
-FROM holdfast.job
+FROM holdfast.job_outcome
 WHERE last_error IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
 UNION ALL
-SELECT org_id, 'job:' || CAST(id AS text), last_error || ' ' || coalesce(error_class, ''), NULL
-FROM holdfast.job_history
+SELECT org_id, 'job:' || CAST(job_id AS text), last_error || ' ' || coalesce(error_class, ''), NULL
+FROM holdfast.job_attempt
 WHERE last_error IS NOT NULL AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);
 
 -- list_remarks :many — I31, crosses tenants: remarks on schedules, queues and runs

@@ -21,9 +21,12 @@ ROUNDING = timedelta(seconds=1)
 
 
 def _find_changed(context: VerifyContext) -> Iterator[Violation]:
+    yield from context.find(SQL.find_changed_successes)
     yield from context.find(SQL.find_changed_states, due=write_instant(context.now + ROUNDING))
     longest = write_instant(context.now + LONGEST_LEASE)
-    yield from context.find(SQL.find_changed_claims, longest=longest)
+    yield from context.find(SQL.find_changed_claims)
+    yield from context.find(SQL.find_long_leases, longest=longest)
+    yield from context.find(SQL.find_changed_attempts)
     yield from context.find(SQL.find_changed_errors)
 
 
@@ -77,7 +80,11 @@ CHECKS = (
     Check(
         "I45",
         "Finished stages match the event history.",
-        selects(SQL.find_changed_stages, SQL.find_invented_stages, SQL.find_changed_takeovers),
+        selects(
+            SQL.find_changed_stages,
+            SQL.find_invented_stages,
+            SQL.find_changed_takeovers,
+        ),
     ),
     Check(
         "I46",

@@ -1,21 +1,26 @@
 -- The invariant of tenants, I29, in the shape of letters.sql. Every job was enqueued for a tenant,
--- and the event of that outlives it: every row that names the job is compared with that event.
+-- and its envelope or its remainder names it: every row that names the job is compared with those.
 
 -- find_foreign_events :many — I29, crosses tenants: events of a job under another tenant
 SELECT event.org_id, 'event:' || CAST(event.id AS text) AS subject,
        'it refers to job ' || CAST(event.job_id AS text) || ' of another tenant' AS detail
-FROM holdfast.job_event AS event
-CROSS JOIN holdfast.job_event AS made
-WHERE made.job_id = event.job_id AND made.name = 'job.enqueued' AND made.org_id <> event.org_id
-  AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id);
+FROM holdfast.audit_event AS event
+JOIN (
+    SELECT org_id, id AS job_id FROM holdfast.job_envelope
+    UNION ALL
+    SELECT org_id, job_id FROM holdfast.job_remainder
+) AS made ON made.job_id = event.job_id AND made.org_id <> event.org_id
+WHERE event.jobs IS NULL AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id);
 
 -- find_foreign_jobs :many — I29, crosses tenants: jobs under another tenant than they were enqueued for
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'it was enqueued for another tenant' AS detail
-FROM holdfast.job_record AS job
-CROSS JOIN holdfast.job_event AS made
-WHERE made.job_id = job.id AND made.name = 'job.enqueued' AND made.org_id <> job.org_id
-  AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id);
+FROM holdfast.job_envelope AS job
+JOIN holdfast.audit_event AS told ON told.id = (
+    SELECT min(event.id) FROM holdfast.audit_event AS event WHERE event.id >= job.event_id)
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+  AND told.org_id <> job.org_id AND told.name = 'job.enqueued'
+  AND told.id - told.events < job.event_id;
 
 -- find_foreign_parts :many — I29, crosses tenants: rows that name a job of another tenant
 SELECT part.org_id, part.subject, 'it refers to a job of another tenant' AS detail
@@ -23,14 +28,8 @@ FROM (
     SELECT org_id, job_id, 'stage:' || CAST(job_id AS text) || ':' || stage AS subject
     FROM holdfast.job_stage
     UNION ALL
-    SELECT org_id, job_id, 'stage:' || CAST(job_id AS text) || ':' || stage
-    FROM holdfast.job_stage_history
-    UNION ALL
     SELECT org_id, replay_of, 'job:' || CAST(id AS text)
-    FROM holdfast.job WHERE replay_of IS NOT NULL
-    UNION ALL
-    SELECT org_id, replay_of, 'job:' || CAST(id AS text)
-    FROM holdfast.job_history WHERE replay_of IS NOT NULL
+    FROM holdfast.job_envelope WHERE replay_of IS NOT NULL
     UNION ALL
     SELECT org_id, job_id, 'dead_letter:' || CAST(job_id AS text) FROM holdfast.dead_letter
     UNION ALL
@@ -57,31 +56,47 @@ FROM (
     SELECT org_id, deliver_job_id, 'delivery:' || CAST(id AS text)
     FROM holdfast.delivery WHERE deliver_job_id IS NOT NULL
 ) AS part
-CROSS JOIN holdfast.job_event AS made
-WHERE made.job_id = part.job_id AND made.name = 'job.enqueued' AND made.org_id <> part.org_id
-  AND (CAST(:org_id AS {uuid}) IS NULL OR part.org_id = :org_id)
+JOIN (
+    SELECT org_id, id AS job_id FROM holdfast.job_envelope
+    UNION ALL
+    SELECT org_id, job_id FROM holdfast.job_remainder
+) AS made ON made.job_id = part.job_id AND made.org_id <> part.org_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR part.org_id = :org_id)
 UNION ALL
 SELECT note.org_id, 'audit_note:' || CAST(note.event_id AS text),
        'it refers to an event of another tenant'
 FROM holdfast.audit_note AS note
-CROSS JOIN holdfast.job_event AS event
-WHERE event.id = note.event_id AND event.org_id <> note.org_id
+JOIN holdfast.audit_event AS event ON event.id = (
+    SELECT min(told.id) FROM holdfast.audit_event AS told WHERE told.id >= note.event_id)
+WHERE event.org_id <> note.org_id AND event.id - event.events < note.event_id
   AND (CAST(:org_id AS {uuid}) IS NULL OR note.org_id = :org_id);
 
 -- find_orphans :many — I29, crosses tenants: rows whose parent does not exist in their tenant
-SELECT stage.org_id, 'stage:' || CAST(stage.job_id AS text) || ':' || stage.stage AS subject,
-       'its tenant has no such job' AS detail
-FROM holdfast.job_stage AS stage
-WHERE (CAST(:org_id AS {uuid}) IS NULL OR stage.org_id = :org_id)
-  AND NOT EXISTS (SELECT 1 FROM holdfast.job AS job
-                  WHERE job.org_id = stage.org_id AND job.id = stage.job_id)
-UNION ALL
-SELECT stage.org_id, 'stage:' || CAST(stage.job_id AS text) || ':' || stage.stage,
-       'its tenant has no such job'
-FROM holdfast.job_stage_history AS stage
-WHERE (CAST(:org_id AS {uuid}) IS NULL OR stage.org_id = :org_id)
-  AND NOT EXISTS (SELECT 1 FROM holdfast.job_history AS job
-                  WHERE job.org_id = stage.org_id AND job.id = stage.job_id)
+SELECT part.org_id, part.subject, 'its tenant has no such job' AS detail
+FROM (
+    SELECT org_id, job_id, 'outcome:' || CAST(job_id AS text) AS subject FROM holdfast.job_outcome
+    UNION ALL
+    SELECT org_id, job_id, 'attempt:' || CAST(job_id AS text) || ':' || CAST(number AS text)
+    FROM holdfast.job_attempt
+    UNION ALL
+    SELECT org_id, job_id, 'cancel:' || CAST(job_id AS text) FROM holdfast.job_cancel
+    UNION ALL
+    SELECT org_id, job_id, 'key_seen:' || CAST(job_id AS text) FROM holdfast.job_key_seen
+    UNION ALL
+    SELECT org_id, job_id, 'ready:' || CAST(job_id AS text) FROM holdfast.job_ready
+    UNION ALL
+    SELECT org_id, job_id, 'waiting:' || CAST(job_id AS text) FROM holdfast.job_waiting
+    UNION ALL
+    SELECT org_id, job_id, 'running:' || CAST(job_id AS text) FROM holdfast.job_running
+    UNION ALL
+    SELECT org_id, job_id, 'submitted:' || CAST(job_id AS text) FROM holdfast.job_submitted
+    UNION ALL
+    SELECT org_id, job_id, 'stage:' || CAST(job_id AS text) || ':' || stage
+    FROM holdfast.job_stage
+) AS part
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR part.org_id = :org_id)
+  AND NOT EXISTS (SELECT 1 FROM holdfast.job_envelope AS job
+                  WHERE job.org_id = part.org_id AND job.id = part.job_id)
 UNION ALL
 SELECT replay.org_id, 'replay:' || CAST(replay.replay_job_id AS text),
        'its tenant has no such dead letter'

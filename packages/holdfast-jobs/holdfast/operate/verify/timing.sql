@@ -27,10 +27,13 @@ SELECT tick.org_id, 'tick:' || tick.schedule AS subject,
             WHEN tick.outcome = 'taken' THEN 'it was claimed without an outcome'
             ELSE 'it is ' || tick.outcome || ' without a reason' END AS detail
 FROM holdfast.schedule_tick AS tick
+LEFT JOIN holdfast.job_envelope AS own ON own.org_id = tick.org_id AND own.id = tick.job_id
+-- A tick of a schedule of several tenants belongs to the platform and names the first job.
+LEFT JOIN holdfast.job_envelope AS made ON own.id IS NULL AND made.id = tick.job_id
+LEFT JOIN holdfast.job_remainder AS gone ON own.id IS NULL AND gone.job_id = tick.job_id
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR tick.org_id = :org_id)
   AND ((tick.outcome = 'enqueued'
-        AND NOT EXISTS (SELECT 1 FROM holdfast.job_event AS event
-                        WHERE event.job_id = tick.job_id AND event.name = 'job.enqueued'))
+        AND own.id IS NULL AND made.id IS NULL AND gone.job_id IS NULL)
        OR (tick.outcome IN ('missed', 'skipped', 'held', 'ran')
            AND trim(coalesce(tick.detail, '')) = '')
        OR (tick.outcome = 'taken' AND tick.recorded_at < CAST(:since AS {instant})
@@ -45,28 +48,38 @@ WHERE tick.run_id IS NOT NULL AND tick.recorded_at > CAST(:kept_since AS {instan
   AND NOT EXISTS (SELECT 1 FROM holdfast.worker_run AS run WHERE run.run_id = tick.run_id);
 
 -- find_ahead :many — I36, crosses tenants: jobs with a timestamp in the future
-SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-       CASE WHEN job.created_at > CAST(:ahead AS {instant}) THEN 'created_at'
-            WHEN job.updated_at > CAST(:ahead AS {instant}) THEN 'updated_at'
-            WHEN job.claimed_at > CAST(:ahead AS {instant}) THEN 'claimed_at'
-            WHEN job.finished_at > CAST(:ahead AS {instant}) THEN 'finished_at'
-            WHEN job.first_failed_at > CAST(:ahead AS {instant}) THEN 'first_failed_at'
-            WHEN job.last_error_at > CAST(:ahead AS {instant}) THEN 'last_error_at'
-            WHEN job.cancel_requested_at > CAST(:ahead AS {instant}) THEN 'cancel_requested_at'
-            ELSE 'key_last_seen_at' END || ' is in the future' AS detail
-FROM holdfast.job_record AS job
-WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
-  AND (job.created_at > CAST(:ahead AS {instant}) OR job.updated_at > CAST(:ahead AS {instant})
-       OR job.claimed_at > CAST(:ahead AS {instant})
-       OR job.finished_at > CAST(:ahead AS {instant})
-       OR job.first_failed_at > CAST(:ahead AS {instant})
-       OR job.last_error_at > CAST(:ahead AS {instant})
-       OR job.cancel_requested_at > CAST(:ahead AS {instant})
-       OR job.key_last_seen_at > CAST(:ahead AS {instant}))
-UNION ALL
-SELECT org_id, 'event:' || CAST(id AS text), 'at is in the future'
-FROM holdfast.job_event
-WHERE at > CAST(:ahead AS {instant}) AND (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id);
+SELECT found.org_id, found.subject, found.name || ' is in the future' AS detail
+FROM (
+    SELECT org_id, 'job:' || CAST(id AS text) AS subject, 'created_at' AS name, created_at AS at
+    FROM holdfast.job_envelope
+    UNION ALL
+    SELECT org_id, 'job:' || CAST(job_id AS text), 'claimed_at', claimed_at
+    FROM holdfast.job_running
+    UNION ALL
+    SELECT org_id, 'job:' || CAST(job_id AS text), 'submitted_at', submitted_at
+    FROM holdfast.job_submitted
+    UNION ALL
+    SELECT org_id, 'job:' || CAST(job_id AS text), 'ended_at', ended_at FROM holdfast.job_attempt
+    UNION ALL
+    SELECT org_id, 'job:' || CAST(job_id AS text), 'first_failed_at', first_failed_at
+    FROM holdfast.job_attempt
+    UNION ALL
+    SELECT org_id, 'job:' || CAST(job_id AS text), 'last_error_at', last_error_at
+    FROM holdfast.job_attempt
+    UNION ALL
+    SELECT org_id, 'job:' || CAST(job_id AS text), 'finished_at', finished_at
+    FROM holdfast.job_outcome
+    UNION ALL
+    SELECT org_id, 'job:' || CAST(job_id AS text), 'cancel_requested_at', requested_at
+    FROM holdfast.job_cancel
+    UNION ALL
+    SELECT org_id, 'job:' || CAST(job_id AS text), 'key_last_seen_at', last_seen_at
+    FROM holdfast.job_key_seen
+    UNION ALL
+    SELECT org_id, 'event:' || CAST(id AS text), 'at', at FROM holdfast.audit_event
+) AS found
+WHERE found.at > CAST(:ahead AS {instant})
+  AND (CAST(:org_id AS {uuid}) IS NULL OR found.org_id = :org_id);
 
 -- find_ahead_beside :many — I36, crosses tenants: other rows with a timestamp in the future
 SELECT found.org_id, found.subject, 'one of its timestamps is in the future' AS detail
@@ -74,9 +87,6 @@ FROM (
     SELECT org_id, 'stage:' || CAST(job_id AS text) || ':' || stage AS subject, updated_at AS one,
            finished_at AS other
     FROM holdfast.job_stage
-    UNION ALL
-    SELECT org_id, 'stage:' || CAST(job_id AS text) || ':' || stage, updated_at, finished_at
-    FROM holdfast.job_stage_history
     UNION ALL
     SELECT org_id, 'dead_letter:' || CAST(job_id AS text), updated_at, last_failure_at
     FROM holdfast.dead_letter
@@ -116,33 +126,44 @@ WHERE (found.one > CAST(:ahead AS {instant}) OR found.other > CAST(:ahead AS {in
   AND (CAST(:org_id AS {uuid}) IS NULL OR found.org_id = :org_id);
 
 -- find_backwards :many — I36, crosses tenants: jobs that ended or were claimed before they were created
-SELECT found.org_id, found.subject, found.detail
-FROM (
-    SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
-           CASE
-               WHEN job.claimed_at < job.created_at
-                   AND {ms_since(job.claimed_at)} - {ms_since(job.created_at)}
-                       > CAST(:tolerance_ms AS bigint)
-                   THEN 'it was claimed before it was created'
-               WHEN job.finished_at < job.created_at
-                   AND {ms_since(job.finished_at)} - {ms_since(job.created_at)}
-                       > CAST(:tolerance_ms AS bigint)
-                   THEN 'it ended before it was created'
-               WHEN job.last_error_at < job.first_failed_at
-                   AND {ms_since(job.last_error_at)} - {ms_since(job.first_failed_at)}
-                       > CAST(:tolerance_ms AS bigint)
-                   THEN 'its last failure is before its first'
-           END AS detail
-    FROM holdfast.job_record AS job
-    WHERE CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id
-) AS found
-WHERE found.detail IS NOT NULL
+SELECT running.org_id, 'job:' || CAST(running.job_id AS text) AS subject,
+       'it was claimed before it was created' AS detail
+FROM holdfast.job_running AS running
+JOIN holdfast.job_envelope AS job ON job.org_id = running.org_id AND job.id = running.job_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR running.org_id = :org_id)
+  AND running.claimed_at < job.created_at
+  AND {ms_since(running.claimed_at)} - {ms_since(job.created_at)} > CAST(:tolerance_ms AS bigint)
 UNION ALL
-SELECT ended.org_id, 'event:' || CAST(ended.id AS text), 'the attempt ended before it began'
-FROM holdfast.job_event AS ended
-CROSS JOIN holdfast.job_event AS started
-WHERE ended.name IN ('job.succeeded', 'job.failed', 'job.snoozed', 'job.released', 'job.advanced')
-  AND (CAST(:org_id AS {uuid}) IS NULL OR ended.org_id = :org_id)
-  AND started.job_id = ended.job_id AND started.id < ended.id AND started.name = 'job.started'
-  AND started.at > ended.at
-  AND {ms_since(ended.at)} - {ms_since(started.at)} > CAST(:tolerance_ms AS bigint);
+SELECT outcome.org_id, 'job:' || CAST(outcome.job_id AS text),
+       'it ended before it was created'
+FROM holdfast.job_outcome AS outcome
+JOIN holdfast.job_envelope AS job ON job.org_id = outcome.org_id AND job.id = outcome.job_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR outcome.org_id = :org_id)
+  AND outcome.finished_at < job.created_at
+  AND {ms_since(outcome.finished_at)} - {ms_since(job.created_at)} > CAST(:tolerance_ms AS bigint)
+UNION ALL
+SELECT attempt.org_id, 'job:' || CAST(attempt.job_id AS text),
+       'attempt ' || CAST(attempt.number AS text) || ' ended before the job was created'
+FROM holdfast.job_attempt AS attempt
+JOIN holdfast.job_envelope AS job ON job.org_id = attempt.org_id AND job.id = attempt.job_id
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR attempt.org_id = :org_id)
+  AND attempt.ended_at < job.created_at
+  AND {ms_since(attempt.ended_at)} - {ms_since(job.created_at)} > CAST(:tolerance_ms AS bigint)
+UNION ALL
+SELECT attempt.org_id, 'job:' || CAST(attempt.job_id AS text),
+       'its last failure is before its first'
+FROM holdfast.job_attempt AS attempt
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR attempt.org_id = :org_id)
+  AND attempt.last_error_at < attempt.first_failed_at
+  AND {ms_since(attempt.last_error_at)} - {ms_since(attempt.first_failed_at)}
+      > CAST(:tolerance_ms AS bigint)
+UNION ALL
+SELECT fact.org_id, 'job:' || CAST(fact.job_id AS text), 'the claim ended before it began'
+FROM (
+    SELECT org_id, job_id, claimed_at, ended_at FROM holdfast.job_attempt
+    UNION ALL
+    SELECT org_id, job_id, claimed_at, finished_at FROM holdfast.job_outcome
+) AS fact
+WHERE (CAST(:org_id AS {uuid}) IS NULL OR fact.org_id = :org_id)
+  AND fact.ended_at < fact.claimed_at
+  AND {ms_since(fact.ended_at)} - {ms_since(fact.claimed_at)} > CAST(:tolerance_ms AS bigint);

@@ -26,15 +26,15 @@ SELECT CAST('00000000-0000-0000-0000-000000000000' AS {uuid}) AS org_id,
 FROM holdfast.worker_run AS run
 LEFT JOIN (
     SELECT actor_id,
-           sum(CASE WHEN name = 'job.started' THEN 1 ELSE 0 END) AS started,
-           sum(CASE WHEN name = 'job.succeeded' THEN 1 ELSE 0 END) AS succeeded,
+           sum(CASE WHEN name = 'job.started' THEN events ELSE 0 END) AS started,
+           sum(CASE WHEN name = 'job.succeeded' THEN events ELSE 0 END) AS succeeded,
            sum(CASE WHEN name = 'job.deadlettered' THEN 1 ELSE 0 END) AS failed,
            sum(CASE WHEN name IN ('job.retried', 'job.snoozed', 'job.released') THEN 1 ELSE 0 END)
                AS requeued,
            sum(CASE WHEN name = 'job.released' THEN 1 ELSE 0 END) AS released,
            sum(CASE WHEN name = 'job.submitted' THEN 1 ELSE 0 END) AS submitted,
            sum(CASE WHEN name = 'job.canceled' THEN 1 ELSE 0 END) AS canceled
-    FROM holdfast.job_event
+    FROM holdfast.audit_event
     WHERE actor_type = 'system'
       AND name IN ('job.started', 'job.succeeded', 'job.deadlettered', 'job.retried',
                    'job.snoozed', 'job.released', 'job.submitted', 'job.canceled')

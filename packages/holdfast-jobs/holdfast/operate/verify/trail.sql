@@ -4,17 +4,21 @@
 -- find_incomplete :many — I33, crosses tenants: events without a required column
 SELECT org_id, 'event:' || CAST(id AS text) AS subject,
        'the event has no name, job type, request id or attempt' AS detail
-FROM holdfast.job_event
+FROM holdfast.audit_event
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (trim(name) = '' OR trim(job_type) = '' OR trim(request_id) = ''
-       OR trim(correlation_id) = '' OR attempt < 1);
+       OR trim(correlation_id) = '' OR attempt < 1 OR events < 1
+       OR (jobs IS NULL AND events > 1)
+       OR (jobs IS NOT NULL
+           AND events <> {only sqlite}json_array_length(jobs){end}{only postgres}cardinality(jobs){end})
+       OR (jobs IS NULL) <> (job_id IS NOT NULL));
 
 -- find_out_of_order :many — I33, crosses tenants: events that are older than earlier ones
 SELECT told.org_id, 'event:' || CAST(told.id AS text) AS subject,
        'it is older than an event with a lower number' AS detail
 FROM (
     SELECT id, org_id, at, max(at) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS newest
-    FROM holdfast.job_event
+    FROM holdfast.audit_event
 ) AS told
 WHERE told.at < told.newest
   AND {ms_since(told.at)} - {ms_since(told.newest)} > CAST(:tolerance_ms AS bigint)
@@ -23,7 +27,7 @@ WHERE told.at < told.newest
 -- find_unattributed :many — I34, crosses tenants: events without an actor
 SELECT org_id, 'event:' || CAST(id AS text) AS subject,
        'the event has no actor' AS detail
-FROM holdfast.job_event
+FROM holdfast.audit_event
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (trim(actor_id) = '' OR actor_type NOT IN ('user', 'system', 'api_key'));
 
@@ -32,7 +36,7 @@ SELECT told.org_id, 'event:' || CAST(told.id AS text) AS subject,
        'it records ' || told.name || ' by ' || coalesce(told.role, 'no role') AS detail
 FROM (
     SELECT id, org_id, name, {field(detail, role)} AS role
-    FROM holdfast.job_event
+    FROM holdfast.audit_event
     WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
       AND name IN ('operator.refused', 'audit.exported', 'table.granted', 'dead_letter.triaged',
                    'dead_letter.remediated', 'dead_letter.validated',

@@ -7,151 +7,305 @@ CREATE TABLE holdfast.migration (
     PRIMARY KEY (component, version)
 );
 
--- One row per job, with its complete state. The columns that an enqueue wrote never change; the
--- others change only along the transitions below.
-CREATE TABLE holdfast.job (
-    id {uuid} NOT NULL,
+-- What an enqueue asked for. The row never changes: what happens to the job afterwards is a row of
+-- another table. Columns that are NULL have the default that the view holdfast.job shows.
+CREATE TABLE holdfast.job_envelope (
     org_id {uuid} NOT NULL,
+    id {uuid} NOT NULL,
+    turn {uuid},
+    -- The id of its event job.enqueued.
+    event_id bigint NOT NULL,
+    created_at {instant} NOT NULL,
+    not_before_at {instant},
+    scheduled_for {instant},
     project_id {uuid},
+    replay_of {uuid},
+    max_attempts smallint NOT NULL,
+    priority smallint NOT NULL,
     job_type text NOT NULL,
     category text NOT NULL,
-    actor_type text NOT NULL,
-    actor_id text NOT NULL,
-    request_id text NOT NULL,
-    correlation_id text NOT NULL,
-    idempotency_key text NOT NULL,
-    payload {json} NOT NULL,
-    payload_hash text NOT NULL,
-    priority smallint NOT NULL,
-    unit_key text,
-    scheduled_for {instant},
-    traceparent text,
-    routing_decision {json},
-    replay_of {uuid},
     origin_queue text NOT NULL,
-    created_at {instant} NOT NULL,
-
-    state text NOT NULL DEFAULT 'queued',
-    queue text NOT NULL,
+    -- Where it waits until not_before_at, if that is another queue.
+    queue text,
+    limit_key text NOT NULL DEFAULT '',
     stage text NOT NULL DEFAULT '',
     pipeline_version text NOT NULL DEFAULT '',
-    attempt_count integer NOT NULL DEFAULT 0,
-    max_attempts integer NOT NULL,
-    not_before_at {instant},
-    lease_token bigint NOT NULL DEFAULT 0,
-    lease_expires_at {instant},
-    claimed_at {instant},
-    claimed_by text,
-    cancel_requested_at {instant},
-    provider_batch_id text,
-    first_failed_at {instant},
-    last_error text,
-    last_error_at {instant},
-    error_class text,
-    result {json},
-    updated_at {instant} NOT NULL,
-    finished_at {instant},
-    key_last_seen_at {instant} NOT NULL,
-    key_expires_at {instant},
+    actor_type text NOT NULL,
+    actor_id text NOT NULL,
+    request_id text,
+    correlation_id text,
+    idempotency_key text,
+    unit_key text,
+    payload_hash text NOT NULL,
+    traceparent text,
+    routing_decision {json},
+    payload {json} NOT NULL,
 
     PRIMARY KEY (org_id, id),
-    CONSTRAINT job_once_per_key UNIQUE (org_id, idempotency_key),
-    CONSTRAINT job_state_known CHECK (
-        state IN ('queued', 'processing', 'batch_submitted', 'completed', 'failed', 'canceled')),
     CONSTRAINT job_actor_known CHECK (actor_type IN ('user', 'system', 'api_key')),
-    CONSTRAINT job_attempts_in_budget CHECK (attempt_count BETWEEN 0 AND max_attempts),
-    CONSTRAINT job_lease_iff_processing CHECK (
-        (state = 'processing') = (lease_expires_at IS NOT NULL)
-        AND (state = 'processing') = (claimed_at IS NOT NULL)
-        AND (state = 'processing') = (claimed_by IS NOT NULL)),
-    CONSTRAINT job_finished_iff_terminal CHECK (
-        (state IN ('completed', 'failed', 'canceled')) = (finished_at IS NOT NULL)
-        AND (finished_at IS NULL) = (key_expires_at IS NULL)),
-    CONSTRAINT job_completed_iff_result CHECK ((state = 'completed') = (result IS NOT NULL)),
-    CONSTRAINT job_failed_says_why CHECK (
-        state <> 'failed'
-        OR (error_class IS NOT NULL AND last_error IS NOT NULL AND last_error_at IS NOT NULL)),
-    CONSTRAINT job_failed_iff_dead_letter_queue CHECK ((state = 'failed') = (queue = 'q:deadletter')),
-    CONSTRAINT job_submitted_names_its_batch CHECK (
-        state <> 'batch_submitted' OR provider_batch_id IS NOT NULL)
+    CONSTRAINT job_attempts_positive CHECK (max_attempts > 0),
+    CONSTRAINT job_not_enqueued_dead CHECK (
+        origin_queue <> 'q:deadletter' AND (queue IS NULL OR queue <> 'q:deadletter'))
 );
+CREATE UNIQUE INDEX job_once_per_key ON holdfast.job_envelope (org_id, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
+-- A replay has the unit of the job that it repeats, which stays the one job of its unit.
+CREATE UNIQUE INDEX job_once_per_unit ON holdfast.job_envelope (org_id, job_type, unit_key)
+    WHERE unit_key IS NOT NULL AND replay_of IS NULL;
+CREATE INDEX job_replay ON holdfast.job_envelope (org_id, replay_of) WHERE replay_of IS NOT NULL;
 
-CREATE UNIQUE INDEX job_once_per_unit ON holdfast.job (org_id, job_type, unit_key)
-    WHERE unit_key IS NOT NULL;
--- A job is eligible if it is queued and not_before_at is null or past. Two indexes, so that a claim
--- does not scan deferred jobs.
-CREATE INDEX job_claimable ON holdfast.job (queue, priority, created_at, id)
-    WHERE state = 'queued' AND not_before_at IS NULL;
-CREATE INDEX job_deferred ON holdfast.job (queue, not_before_at)
-    WHERE state = 'queued' AND not_before_at IS NOT NULL;
-CREATE INDEX job_leased ON holdfast.job (lease_expires_at) WHERE state = 'processing';
-CREATE INDEX job_finished ON holdfast.job (finished_at) WHERE finished_at IS NOT NULL;
-
-{refuse job_begins_queued BEFORE INSERT ON holdfast.job
-WHEN NEW.state <> 'queued' OR NEW.attempt_count <> 0 OR NEW.lease_token <> 0
-SAYING 'a job must be inserted queued, without attempts and without a lease'};
-
--- Immutable columns are checked once, here: a CHECK would run again at every update, and would
--- fetch a large payload from its TOAST table.
-{refuse job_payload_is_object BEFORE INSERT ON holdfast.job
+-- Immutable columns are checked once, here: a CHECK would fetch a large payload from its TOAST
+-- table.
+{refuse job_payload_is_object BEFORE INSERT ON holdfast.job_envelope
 WHEN NOT {object(NEW.payload)}
 SAYING 'the payload must be a JSON object'};
 
-{refuse job_key_names_its_tenant BEFORE INSERT ON holdfast.job
+{refuse job_key_names_its_tenant BEFORE INSERT ON holdfast.job_envelope
 WHEN substr(NEW.idempotency_key, 1, length(NEW.job_type) + 38)
     <> NEW.job_type || ':' || CAST(NEW.org_id AS text) || ':'
 SAYING 'an idempotency key must start with the job type and the tenant'};
 
-{refuse job_edge BEFORE UPDATE OF state ON holdfast.job
-WHEN OLD.state <> NEW.state AND NOT (
-    (OLD.state = 'queued' AND NEW.state IN ('processing', 'canceled'))
-    OR (OLD.state = 'processing'
-        AND NEW.state IN ('queued', 'batch_submitted', 'completed', 'failed', 'canceled'))
-    OR (OLD.state = 'batch_submitted'
-        AND NEW.state IN ('queued', 'completed', 'failed', 'canceled')))
-SAYING 'invalid state transition of a job; completed, failed and canceled are final'};
+{refuse job_envelope_never_changes BEFORE UPDATE ON holdfast.job_envelope
+WHEN TRUE SAYING 'the columns that enqueue writes are immutable'};
 
-{refuse job_ended BEFORE UPDATE OF stage, attempt_count, max_attempts, last_error, last_error_at,
-    error_class, result, finished_at, queue, not_before_at, first_failed_at, provider_batch_id,
-    cancel_requested_at, lease_token ON holdfast.job
-WHEN OLD.finished_at IS NOT NULL
-SAYING 'the job has ended; its outcome is recorded once'};
+-- Where a job is until it has ended: in one of job_ready, job_waiting, job_running and
+-- job_submitted. The triggers of 0004 move it when a row of a fact is inserted, and refuse every
+-- other change.
 
-{refuse job_lease_token BEFORE UPDATE OF state, lease_token ON holdfast.job
-WHEN NEW.lease_token <> OLD.lease_token
-    + CASE WHEN OLD.state = 'queued' AND NEW.state = 'processing' THEN 1 ELSE 0 END
-SAYING 'each claim raises the lease token by one, and nothing else changes it'};
+-- Jobs that a worker can claim now, by backlog: the jobs of one tenant in one queue under one limit
+-- key, ordered by their turn. That is the job's id, shifted by its priority: an urgent job overtakes
+-- only jobs that were enqueued within the time that its priority is worth.
+CREATE TABLE holdfast.job_ready (
+    queue text NOT NULL,
+    limit_key text NOT NULL,
+    org_id {uuid} NOT NULL,
+    turn {uuid} NOT NULL,
+    job_id {uuid} NOT NULL,
+    created_at {instant} NOT NULL,
+    -- The token of the last claim; 0 before the first.
+    lease_token integer NOT NULL,
+    -- The type and the key of its execution unit, which one claim locks at a time; or ''.
+    unit text NOT NULL,
+    PRIMARY KEY (queue, limit_key, org_id, turn)
+){clustered};
+CREATE INDEX job_ready_oldest ON holdfast.job_ready (queue, created_at, job_id);
 
-{refuse job_attempts BEFORE UPDATE OF attempt_count, stage ON holdfast.job
-WHEN NOT (NEW.attempt_count - OLD.attempt_count IN (0, 1)
-    OR (NEW.attempt_count = 0 AND NEW.stage <> OLD.stage))
-SAYING 'attempt_count grows by one and resets only at the next stage'};
+-- Jobs that wait for a time. A pass moves those that are due to job_ready: it sets not_before_at to
+-- NULL.
+CREATE TABLE holdfast.job_waiting (
+    org_id {uuid} NOT NULL,
+    job_id {uuid} NOT NULL,
+    queue text NOT NULL,
+    limit_key text NOT NULL,
+    turn {uuid} NOT NULL,
+    created_at {instant} NOT NULL,
+    not_before_at {instant},
+    lease_token integer NOT NULL,
+    unit text NOT NULL,
+    PRIMARY KEY (org_id, job_id)
+){clustered};
+CREATE INDEX job_waiting_due ON holdfast.job_waiting (queue, not_before_at);
+CREATE INDEX job_waiting_due_of_tenant ON holdfast.job_waiting (queue, org_id, not_before_at);
 
-{refuse job_write_once BEFORE UPDATE OF id, org_id, project_id, job_type, category, actor_type,
-    actor_id, request_id, correlation_id, idempotency_key, payload, payload_hash, unit_key,
-    scheduled_for, traceparent, routing_decision, replay_of, origin_queue, created_at ON holdfast.job
-WHEN NEW.id <> OLD.id OR NEW.org_id <> OLD.org_id OR NEW.job_type <> OLD.job_type
-    OR NEW.project_id IS DISTINCT FROM OLD.project_id
-    OR NEW.category <> OLD.category OR NEW.actor_type <> OLD.actor_type
-    OR NEW.actor_id <> OLD.actor_id OR NEW.request_id <> OLD.request_id
-    OR NEW.correlation_id <> OLD.correlation_id OR NEW.idempotency_key <> OLD.idempotency_key
-    OR NEW.payload <> OLD.payload OR NEW.payload_hash <> OLD.payload_hash
-    OR NEW.unit_key IS DISTINCT FROM OLD.unit_key
-    OR NEW.scheduled_for IS DISTINCT FROM OLD.scheduled_for
-    OR NEW.traceparent IS DISTINCT FROM OLD.traceparent
-    OR NEW.routing_decision IS DISTINCT FROM OLD.routing_decision
-    OR NEW.replay_of IS DISTINCT FROM OLD.replay_of
-    OR NEW.origin_queue <> OLD.origin_queue OR NEW.created_at <> OLD.created_at
-SAYING 'the columns that enqueue writes are immutable'};
+-- Claimed jobs. Each claim raises the lease token by one; an outcome with another token is refused.
+CREATE TABLE holdfast.job_running (
+    org_id {uuid} NOT NULL,
+    job_id {uuid} NOT NULL,
+    turn {uuid} NOT NULL,
+    -- The id of its event job.started, and the attempt that the event names.
+    started_event_id bigint NOT NULL,
+    claimed_at {instant} NOT NULL,
+    lease_expires_at {instant} NOT NULL,
+    lease_token integer NOT NULL,
+    started_attempt smallint NOT NULL,
+    attempt_count smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    queue text NOT NULL,
+    limit_key text NOT NULL,
+    stage text NOT NULL,
+    claimed_by text NOT NULL,
+    PRIMARY KEY (org_id, job_id)
+){clustered};
 
-{refuse job_batch_write_once BEFORE UPDATE OF provider_batch_id ON holdfast.job
-WHEN OLD.provider_batch_id IS NOT NULL
-    AND NEW.provider_batch_id IS DISTINCT FROM OLD.provider_batch_id
-SAYING 'the first provider batch of a job is immutable'};
+-- Jobs whose request was sent to a provider in a batch.
+CREATE TABLE holdfast.job_submitted (
+    org_id {uuid} NOT NULL,
+    job_id {uuid} NOT NULL,
+    started_event_id bigint NOT NULL,
+    claimed_at {instant} NOT NULL,
+    submitted_at {instant} NOT NULL,
+    lease_token integer NOT NULL,
+    started_attempt smallint NOT NULL,
+    queue text NOT NULL,
+    stage text NOT NULL,
+    claimed_by text NOT NULL,
+    provider_batch_id text NOT NULL,
+    PRIMARY KEY (org_id, job_id)
+){clustered};
 
-{refuse job_leaves_only_when_ended BEFORE DELETE ON holdfast.job
-WHEN OLD.finished_at IS NULL
-SAYING 'a job that has not ended cannot be deleted'};
+-- A claim that ended without an outcome, or a stage that ended within a claim. The newest row of a
+-- job is its state for the next claim.
+CREATE TABLE holdfast.job_attempt (
+    org_id {uuid} NOT NULL,
+    job_id {uuid} NOT NULL,
+    number integer NOT NULL,
+    lease_token integer NOT NULL,
+    -- The claim that has ended; NULL if it goes on.
+    started_event_id bigint,
+    claimed_at {instant},
+    ended_at {instant} NOT NULL,
+    not_before_at {instant},
+    first_failed_at {instant},
+    last_error_at {instant},
+    started_attempt smallint,
+    attempt_count smallint NOT NULL,
+    max_attempts smallint NOT NULL,
+    -- Whether the claim goes on, with the next stage.
+    keeps_lease boolean NOT NULL,
+    claimed_by text,
+    stage text NOT NULL,
+    pipeline_version text NOT NULL,
+    error_class text,
+    last_error text,
+    provider_batch_id text,
+    PRIMARY KEY (org_id, job_id, number),
+    CONSTRAINT job_attempt_ends_its_claim CHECK (
+        keeps_lease = (started_event_id IS NULL) AND keeps_lease = (claimed_at IS NULL)
+        AND keeps_lease = (claimed_by IS NULL) AND keeps_lease = (started_attempt IS NULL)),
+    CONSTRAINT job_attempts_in_budget CHECK (attempt_count BETWEEN 0 AND max_attempts),
+    CONSTRAINT job_attempt_says_why CHECK (
+        (last_error IS NULL) = (error_class IS NULL)
+        AND (last_error IS NULL) = (last_error_at IS NULL)
+        AND (last_error IS NULL) = (first_failed_at IS NULL))
+){clustered};
+{refuse job_attempt_never_changes BEFORE UPDATE ON holdfast.job_attempt
+WHEN TRUE SAYING 'an attempt is recorded once'};
+
+-- How a job ended. The primary key allows one outcome.
+CREATE TABLE holdfast.job_outcome (
+    org_id {uuid} NOT NULL,
+    job_id {uuid} NOT NULL,
+    -- The id of its event job.succeeded, and who settled it; NULL if the event is a row of its own.
+    event_id bigint,
+    -- The claim that has ended; NULL if the job was waiting.
+    started_event_id bigint,
+    claimed_at {instant},
+    finished_at {instant} NOT NULL,
+    key_expires_at {instant} NOT NULL,
+    lease_token integer NOT NULL,
+    started_attempt smallint,
+    attempt_count smallint NOT NULL,
+    state text NOT NULL,
+    settled_by text,
+    claimed_by text,
+    -- The last stage, if the claim did not name it.
+    stage text,
+    error_class text,
+    last_error text,
+    provider_batch_id text,
+    result {json},
+    PRIMARY KEY (org_id, job_id),
+    CONSTRAINT job_outcome_known CHECK (state IN ('completed', 'failed', 'canceled')),
+    CONSTRAINT job_completed_iff_result CHECK ((state = 'completed') = (result IS NOT NULL)),
+    CONSTRAINT job_failed_says_why CHECK (
+        (state = 'failed') = (last_error IS NOT NULL) AND (state = 'failed') = (error_class IS NOT NULL)),
+    CONSTRAINT job_outcome_was_claimed CHECK (
+        (state = 'canceled' OR (lease_token > 0 AND started_event_id IS NOT NULL))
+        AND (started_event_id IS NULL) = (claimed_at IS NULL)
+        AND (started_event_id IS NULL) = (claimed_by IS NULL)
+        AND (started_event_id IS NULL) = (started_attempt IS NULL)),
+    CONSTRAINT job_outcome_event_names_its_actor CHECK (
+        (event_id IS NULL) = (settled_by IS NULL) AND (event_id IS NULL OR state = 'completed'))
+){clustered};
+{refuse job_outcome_never_changes BEFORE UPDATE ON holdfast.job_outcome
+WHEN TRUE SAYING 'the outcome of a job is recorded once'};
+CREATE INDEX job_outcome_ended ON holdfast.job_outcome (finished_at) WHERE state <> 'failed';
+CREATE INDEX job_outcome_failed ON holdfast.job_outcome (finished_at) WHERE state = 'failed';
+
+-- The first cancel request of a job.
+CREATE TABLE holdfast.job_cancel (
+    org_id {uuid} NOT NULL,
+    job_id {uuid} NOT NULL,
+    requested_at {instant} NOT NULL,
+    PRIMARY KEY (org_id, job_id),
+    FOREIGN KEY (org_id, job_id) REFERENCES holdfast.job_envelope (org_id, id) ON DELETE CASCADE
+){clustered};
+{refuse job_cancel_never_changes BEFORE UPDATE ON holdfast.job_cancel
+WHEN TRUE SAYING 'a cancel request is recorded once'};
+
+-- When the key of a job was requested again.
+CREATE TABLE holdfast.job_key_seen (
+    org_id {uuid} NOT NULL,
+    job_id {uuid} NOT NULL,
+    last_seen_at {instant} NOT NULL,
+    PRIMARY KEY (org_id, job_id)
+){clustered};
+
+-- The record of each job: what was asked for, where it is, and how it ended.
+CREATE VIEW holdfast.job AS
+SELECT
+    envelope.id, envelope.org_id, envelope.project_id, envelope.job_type, envelope.category,
+    envelope.actor_type, envelope.actor_id,
+    coalesce(envelope.request_id, CAST(envelope.id AS text)) AS request_id,
+    coalesce(envelope.correlation_id, envelope.request_id, CAST(envelope.id AS text))
+        AS correlation_id,
+    coalesce(envelope.idempotency_key,
+             envelope.job_type || ':' || CAST(envelope.org_id AS text) || ':'
+             || coalesce(CAST(envelope.project_id AS text), '') || ':'
+             || replace(CAST(envelope.id AS text), '-', '')) AS idempotency_key,
+    envelope.payload, envelope.payload_hash, envelope.priority, envelope.unit_key,
+    envelope.scheduled_for, envelope.traceparent, envelope.routing_decision, envelope.replay_of,
+    envelope.origin_queue, envelope.created_at,
+    CASE WHEN outcome.state IS NOT NULL THEN outcome.state
+         WHEN running.job_id IS NOT NULL THEN 'processing'
+         WHEN submitted.job_id IS NOT NULL THEN 'batch_submitted'
+         ELSE 'queued' END AS state,
+    CASE WHEN outcome.state = 'failed' THEN 'q:deadletter'
+         ELSE coalesce(running.queue, waiting.queue, submitted.queue, envelope.origin_queue)
+         END AS queue,
+    coalesce(outcome.stage, attempt.stage, running.stage, submitted.stage, envelope.stage) AS stage,
+    coalesce(attempt.pipeline_version, envelope.pipeline_version) AS pipeline_version,
+    coalesce(outcome.attempt_count, attempt.attempt_count, 0) AS attempt_count,
+    coalesce(attempt.max_attempts, envelope.max_attempts) AS max_attempts,
+    waiting.not_before_at,
+    coalesce(outcome.lease_token, running.lease_token, submitted.lease_token, attempt.lease_token,
+             0) AS lease_token,
+    running.lease_expires_at, running.claimed_at, running.claimed_by,
+    (SELECT cancel.requested_at FROM holdfast.job_cancel AS cancel
+     WHERE cancel.org_id = envelope.org_id AND cancel.job_id = envelope.id) AS cancel_requested_at,
+    coalesce(attempt.provider_batch_id, submitted.provider_batch_id, outcome.provider_batch_id)
+        AS provider_batch_id,
+    CASE WHEN outcome.last_error IS NOT NULL
+              AND (attempt.first_failed_at IS NULL OR outcome.finished_at < attempt.first_failed_at)
+         THEN outcome.finished_at ELSE attempt.first_failed_at END AS first_failed_at,
+    coalesce(outcome.last_error, attempt.last_error) AS last_error,
+    CASE WHEN outcome.last_error IS NOT NULL THEN outcome.finished_at
+         ELSE attempt.last_error_at END AS last_error_at,
+    coalesce(outcome.error_class, attempt.error_class) AS error_class,
+    outcome.result,
+    coalesce(outcome.finished_at, running.claimed_at, submitted.submitted_at, attempt.ended_at,
+             envelope.created_at) AS updated_at,
+    outcome.finished_at,
+    coalesce((SELECT seen.last_seen_at FROM holdfast.job_key_seen AS seen
+              WHERE seen.org_id = envelope.org_id AND seen.job_id = envelope.id),
+             envelope.created_at) AS key_last_seen_at,
+    outcome.key_expires_at,
+    coalesce(envelope.turn, envelope.id) AS turn,
+    envelope.limit_key
+FROM holdfast.job_envelope AS envelope
+LEFT JOIN holdfast.job_outcome AS outcome
+  ON outcome.org_id = envelope.org_id AND outcome.job_id = envelope.id
+LEFT JOIN holdfast.job_running AS running
+  ON running.org_id = envelope.org_id AND running.job_id = envelope.id
+LEFT JOIN holdfast.job_waiting AS waiting
+  ON waiting.org_id = envelope.org_id AND waiting.job_id = envelope.id
+LEFT JOIN holdfast.job_submitted AS submitted
+  ON submitted.org_id = envelope.org_id AND submitted.job_id = envelope.id
+LEFT JOIN holdfast.job_attempt AS attempt
+  ON attempt.org_id = envelope.org_id AND attempt.job_id = envelope.id
+ AND attempt.number = (
+    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
+    WHERE newest.org_id = envelope.org_id AND newest.job_id = envelope.id);
 
 -- A lease that was extended while another transaction holds the row of its job. On SQLite another
 -- transaction holds every row: there the same table is in a file beside the database, and this one
@@ -176,7 +330,7 @@ CREATE TABLE holdfast.job_stage (
     updated_at {instant} NOT NULL,
     finished_at {instant},
     PRIMARY KEY (org_id, job_id, stage),
-    FOREIGN KEY (org_id, job_id) REFERENCES holdfast.job (org_id, id) ON DELETE CASCADE,
+    FOREIGN KEY (org_id, job_id) REFERENCES holdfast.job_envelope (org_id, id) ON DELETE CASCADE,
     CONSTRAINT job_stage_output_iff_finished CHECK ((output IS NULL) = (finished_at IS NULL))
 );
 
@@ -199,6 +353,6 @@ CREATE TABLE holdfast.dead_letter (
     last_failure_at {instant} NOT NULL,
     created_at {instant} NOT NULL,
     PRIMARY KEY (org_id, job_id),
-    FOREIGN KEY (org_id, job_id) REFERENCES holdfast.job (org_id, id) ON DELETE CASCADE,
+    FOREIGN KEY (org_id, job_id) REFERENCES holdfast.job_envelope (org_id, id) ON DELETE CASCADE,
     CONSTRAINT dead_letter_times_in_order CHECK (first_failure_at <= last_failure_at)
 );

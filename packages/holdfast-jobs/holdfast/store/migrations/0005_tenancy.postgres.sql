@@ -49,8 +49,10 @@ DO $$
 DECLARE
     tenanted text;
 BEGIN
-    FOREACH tenanted IN ARRAY ARRAY['job', 'job_stage', 'dead_letter', 'job_event',
-                                    'lease_extension', 'handler_transaction'] LOOP
+    FOREACH tenanted IN ARRAY ARRAY[
+        'job_envelope', 'job_ready', 'job_waiting', 'job_running', 'job_submitted', 'job_attempt',
+        'job_outcome', 'job_cancel', 'job_key_seen', 'job_remainder', 'job_stage', 'dead_letter', 'audit_event',
+        'lease_extension', 'handler_transaction'] LOOP
         EXECUTE format('ALTER TABLE holdfast.%I ENABLE ROW LEVEL SECURITY', tenanted);
         EXECUTE format('ALTER TABLE holdfast.%I FORCE ROW LEVEL SECURITY', tenanted);
         EXECUTE format(
@@ -65,14 +67,26 @@ BEGIN
 END $$;
 
 -- An ordinary view would run with its owner's privileges and show the rows of all tenants.
+ALTER VIEW holdfast.job SET (security_invoker = true);
+ALTER VIEW holdfast.job_event SET (security_invoker = true);
+ALTER VIEW holdfast.audit_entry SET (security_invoker = true);
 ALTER VIEW holdfast.idempotency_key SET (security_invoker = true);
 
-GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.job_stage, holdfast.dead_letter,
-    holdfast.lease_extension, holdfast.handler_transaction TO holdfast_engine;
-GRANT SELECT, INSERT ON holdfast.job_event TO holdfast_engine;
-GRANT SELECT ON holdfast.migration, holdfast.idempotency_key TO holdfast_engine, holdfast_tenant;
-GRANT SELECT ON holdfast.job, holdfast.job_stage, holdfast.dead_letter, holdfast.job_event
-    TO holdfast_tenant;
+GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.job_ready, holdfast.job_waiting,
+    holdfast.job_running, holdfast.job_submitted, holdfast.job_key_seen, holdfast.job_stage,
+    holdfast.dead_letter, holdfast.lease_extension, holdfast.handler_transaction
+    TO holdfast_engine;
+GRANT SELECT, INSERT, DELETE ON holdfast.job_envelope, holdfast.job_attempt, holdfast.job_outcome,
+    holdfast.job_cancel TO holdfast_engine;
+GRANT SELECT, INSERT ON holdfast.audit_event, holdfast.job_remainder TO holdfast_engine;
+GRANT USAGE ON SEQUENCE holdfast.audit_event_id_seq TO holdfast_engine;
+GRANT SELECT ON holdfast.migration, holdfast.job, holdfast.job_event, holdfast.audit_entry,
+    holdfast.idempotency_key
+    TO holdfast_engine, holdfast_tenant;
+GRANT SELECT ON holdfast.job_envelope, holdfast.job_ready, holdfast.job_waiting,
+    holdfast.job_running, holdfast.job_submitted, holdfast.job_attempt, holdfast.job_outcome,
+    holdfast.job_cancel, holdfast.job_key_seen, holdfast.job_stage, holdfast.dead_letter,
+    holdfast.audit_event, holdfast.job_remainder TO holdfast_tenant;
 
 -- A tenant writes none of these tables. It enqueues through SECURITY DEFINER functions, which set
 -- or check every column that a caller may not choose.

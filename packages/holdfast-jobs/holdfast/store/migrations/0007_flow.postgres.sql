@@ -10,12 +10,3 @@ CREATE POLICY engine_serves_all ON holdfast.tenant TO holdfast_engine USING (tru
 CREATE POLICY tenant_sees_itself ON holdfast.tenant TO holdfast_tenant
     USING (org_id = (SELECT holdfast.current_tenant()))
     WITH CHECK (org_id = (SELECT holdfast.current_tenant()));
-
-ALTER TABLE holdfast.job ALTER COLUMN turn SET NOT NULL;
-ALTER VIEW holdfast.claimable SET (security_invoker = true);
-GRANT SELECT ON holdfast.claimable TO holdfast_engine;
--- Jobs that wait for a provider batch, oldest first. For the few rows that it expects, PostgreSQL
--- would scan the table instead of walking job_oldest in order; SQLite walks.
-CREATE INDEX job_batched ON holdfast.job (queue, created_at, id)
-    WHERE limit_key = '~batch' AND finished_at IS NULL AND claimed_at IS NULL
-        AND not_before_at IS NULL AND state <> 'batch_submitted';

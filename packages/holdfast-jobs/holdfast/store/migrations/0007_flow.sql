@@ -1,34 +1,4 @@
--- Order and limits: the rules of queues, tenants and keys, and the backlogs of waiting jobs.
-
--- A job waits in the backlog of its queue, key and tenant, ordered by its turn: its own id, shifted
--- by its priority. The static order prevents starvation: an urgent job overtakes only jobs that
--- were enqueued within the time that its priority is worth.
-ALTER TABLE holdfast.job ADD COLUMN turn {uuid};
-ALTER TABLE holdfast.job ADD COLUMN limit_key text NOT NULL DEFAULT '';
-UPDATE holdfast.job SET turn = id;
-
-{refuse job_has_its_turn BEFORE INSERT ON holdfast.job
-WHEN NEW.turn IS NULL
-SAYING 'a job must be inserted with its queue position'};
-
-{refuse job_lane_write_once BEFORE UPDATE OF turn, limit_key ON holdfast.job
-WHEN NEW.turn IS DISTINCT FROM OLD.turn OR NEW.limit_key <> OLD.limit_key
-SAYING 'the queue position and the limit key of a job are immutable'};
-
--- The backlogs hold only jobs that can be claimed at once, so a claim does not scan deferred jobs.
--- A deferred job is promoted when it is due.
-DROP INDEX holdfast.job_claimable;
-CREATE INDEX job_lane ON holdfast.job (queue, limit_key, org_id, turn)
-    WHERE state = 'queued' AND not_before_at IS NULL;
--- The same rows with a differently written condition: before its first ANALYZE, PostgreSQL rates
--- two indexes with one condition as equal, and would sort a whole queue to find the first job of a
--- backlog.
-CREATE INDEX job_oldest ON holdfast.job (queue, created_at, id)
-    WHERE finished_at IS NULL AND claimed_at IS NULL AND not_before_at IS NULL
-        AND state <> 'batch_submitted';
-CREATE INDEX job_deferred_of_tenant ON holdfast.job (queue, org_id, not_before_at)
-    WHERE finished_at IS NULL AND claimed_at IS NULL AND not_before_at IS NOT NULL
-        AND state <> 'batch_submitted';
+-- Order and limits: the rules of queues, tenants and keys.
 
 -- Rules declared in code have set_by 'code' and follow the code; an operator's change stays until
 -- it is reset.
@@ -108,8 +78,3 @@ INSERT INTO holdfast.queue (name, weight, small_depth, updated_at) VALUES
 -- Maintenance jobs are bounded and rate-limited by default.
 INSERT INTO holdfast.queue (name, weight, max_running, rate_count, rate_seconds, tokens, updated_at)
 VALUES ('q:maintenance', 1, 4, 240, 60, 240, '2000-01-01T00:00:00.000Z');
-
--- Jobs that a worker can claim now, in the order of job_lane.
-CREATE VIEW holdfast.claimable AS
-SELECT queue, limit_key, org_id, turn FROM holdfast.job
-WHERE state = 'queued' AND not_before_at IS NULL;

@@ -49,7 +49,6 @@ CREATE POLICY auditor_notes_for_itself ON holdfast.audit_note FOR INSERT TO hold
 
 GRANT SELECT, INSERT, UPDATE ON holdfast.category TO holdfast_engine;
 GRANT SELECT ON holdfast.category TO holdfast_tenant;
-GRANT SELECT ON holdfast.claimable TO holdfast_tenant;
 GRANT SELECT, INSERT ON holdfast.audit_note TO holdfast_engine;
 GRANT SELECT ON holdfast.audit_note TO holdfast_tenant;
 GRANT INSERT ON holdfast.audit_note TO holdfast_auditor;
@@ -84,8 +83,11 @@ CREATE FUNCTION holdfast.check_audit_note() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT EXISTS (
-        SELECT FROM holdfast.job_event AS event
-        WHERE event.id = NEW.event_id AND event.org_id = NEW.org_id
+        SELECT FROM (
+            SELECT event.id, event.events FROM holdfast.audit_event AS event
+            WHERE event.org_id = NEW.org_id AND event.id >= NEW.event_id
+            ORDER BY event.id LIMIT 1) AS found
+        WHERE found.id - found.events < NEW.event_id
     ) THEN
         RAISE EXCEPTION USING MESSAGE = 'a note must refer to an event of its tenant',
             ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
@@ -106,13 +108,11 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         WHERE rules.name = is_full.queue AND rules.max_depth IS NOT NULL
           AND rules.max_depth < is_full.jobs
             + (SELECT count(*) FROM (
-                SELECT FROM holdfast.claimable AS job WHERE job.queue = is_full.queue
-                LIMIT rules.max_depth) AS waiting)
+                SELECT FROM holdfast.job_ready AS job WHERE job.queue = is_full.queue
+                LIMIT rules.max_depth) AS ready)
             + (SELECT count(*) FROM (
-                SELECT FROM holdfast.job AS job
-                WHERE job.queue = is_full.queue AND job.state = 'queued'
-                  AND job.not_before_at IS NOT NULL
-                LIMIT rules.max_depth) AS deferred))
+                SELECT FROM holdfast.job_waiting AS job WHERE job.queue = is_full.queue
+                LIMIT rules.max_depth) AS waiting))
 $$;
 
 -- A requested job: the columns that job.sql inserts, and the length of its payload text.
@@ -251,9 +251,39 @@ BEGIN
     RETURN fault;
 END $$;
 
--- Write requests as job.sql does: an existing key, in history too, returns its job, and if one
+-- The key of a job that was enqueued without one. It is not stored.
+CREATE FUNCTION holdfast.own_key(job_type text, org_id uuid, project_id uuid, id uuid) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT job_type || ':' || org_id::text || ':' || coalesce(project_id::text, '') || ':'
+        || replace(id::text, '-', '')
+$$;
+
+-- The job of an idempotency key.
+CREATE FUNCTION holdfast.find_key(org_id uuid, idempotency_key text) RETURNS uuid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(
+        (SELECT job.id FROM holdfast.job_envelope AS job
+         WHERE job.org_id = find_key.org_id AND job.idempotency_key = find_key.idempotency_key),
+        (SELECT job.id FROM holdfast.job_envelope AS job
+         WHERE job.org_id = find_key.org_id AND job.idempotency_key IS NULL
+           AND job.id = CASE WHEN right(find_key.idempotency_key, 33) ~ '^:[0-9a-f]{32}$'
+                             THEN right(find_key.idempotency_key, 32)::uuid END
+           AND find_key.idempotency_key
+               = holdfast.own_key(job.job_type, job.org_id, job.project_id, job.id)))
+$$;
+
+-- Whether a key is that of a job that was enqueued without one.
+CREATE FUNCTION holdfast.has_own_key(org_id uuid, idempotency_key text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT right(has_own_key.idempotency_key, 33) ~ '^:[0-9a-f]{32}$' AND EXISTS (
+        SELECT FROM holdfast.job_envelope AS job
+        WHERE job.org_id = has_own_key.org_id AND job.idempotency_key IS NULL
+          AND job.id = right(has_own_key.idempotency_key, 32)::uuid)
+$$;
+
+-- Write requests as job.sql does: an existing key returns its job, and if one
 -- queue is full nothing is written. The outcome of each is created, duplicate, differs (its key
--- belongs to a job with another payload), full, or busy (the job of its key was just archived). The
+-- belongs to a job with another payload), full, or busy (the job of its key was just pruned). The
 -- index is used regardless of the statistics at planning time.
 CREATE FUNCTION holdfast.insert_requests(
     requests holdfast.job_request[],
@@ -272,9 +302,10 @@ BEGIN
         (rules.max_depth IS NOT NULL AND holdfast.is_full(asked.queue, asked.of_queue))
         OR (rules.max_depth_per_tenant IS NOT NULL
             AND rules.max_depth_per_tenant < asked.of_tenant + (
-                SELECT count(*) FROM holdfast.job AS job
-                WHERE job.queue = asked.queue AND job.org_id = asked.org_id
-                  AND job.state = 'queued'))), false)
+                SELECT count(*) FROM holdfast.job_ready AS job
+                WHERE job.queue = asked.queue AND job.org_id = asked.org_id) + (
+                SELECT count(*) FROM holdfast.job_waiting AS job
+                WHERE job.queue = asked.queue AND job.org_id = asked.org_id))), false)
     INTO is_full
     FROM (
         SELECT request.queue, request.org_id, count(*) AS of_tenant,
@@ -285,28 +316,25 @@ BEGIN
     WHERE rules.max_depth IS NOT NULL OR rules.max_depth_per_tenant IS NOT NULL;
 
     WITH made AS (
-        INSERT INTO holdfast.job AS job
+        INSERT INTO holdfast.job_envelope AS job
             (id, org_id, project_id, job_type, category, actor_type, actor_id, request_id,
              correlation_id, idempotency_key, payload, payload_hash, priority, unit_key, limit_key,
              turn, scheduled_for, traceparent, routing_decision, replay_of, origin_queue, queue,
-             stage, pipeline_version, max_attempts, not_before_at, created_at, updated_at,
-             key_last_seen_at)
+             stage, pipeline_version, max_attempts, not_before_at, created_at)
         SELECT request.id, request.org_id, request.project_id, request.job_type, request.category,
-               request.actor_type, request.actor_id,
-               coalesce(request.request_id, request.id::text),
-               coalesce(request.correlation_id, request.request_id, request.id::text),
-               request.idempotency_key, request.payload, request.payload_hash, request.priority,
-               request.unit_key, request.limit_key, request.turn, request.scheduled_for,
-               request.traceparent, request.routing_decision, request.replay_of,
-               request.origin_queue, request.queue, request.stage, request.pipeline_version,
-               request.max_attempts, request.not_before_at, stamp, stamp, stamp
+               request.actor_type, request.actor_id, request.request_id, request.correlation_id,
+               nullif(request.idempotency_key, holdfast.own_key(
+                   request.job_type, request.org_id, request.project_id, request.id)),
+               request.payload, request.payload_hash, request.priority,
+               request.unit_key, request.limit_key, nullif(request.turn, request.id),
+               request.scheduled_for, request.traceparent, request.routing_decision,
+               request.replay_of, request.origin_queue,
+               nullif(request.queue, request.origin_queue), request.stage,
+               request.pipeline_version, request.max_attempts, request.not_before_at, stamp
         FROM unnest(requests) AS request
-        WHERE NOT is_full AND NOT EXISTS (
-            SELECT FROM holdfast.job_history AS history
-            WHERE history.org_id = request.org_id
-                AND history.idempotency_key = request.idempotency_key)
+        WHERE NOT is_full AND NOT holdfast.has_own_key(request.org_id, request.idempotency_key)
         ORDER BY request.place
-        ON CONFLICT (org_id, idempotency_key) DO NOTHING
+        ON CONFLICT (org_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
         RETURNING job.id)
     SELECT coalesce(array_agg(made.id), '{}') INTO created FROM made;
 
@@ -324,21 +352,6 @@ BEGIN
         SELECT request.* FROM unnest(requests) AS request
         WHERE NOT EXISTS (SELECT FROM unnest(created) AS made (id) WHERE made.id = request.id)
     ),
-    seen AS (
-        UPDATE holdfast.job AS job SET key_last_seen_at = stamp
-        FROM (
-            SELECT held.org_id, held.id FROM missing
-            JOIN holdfast.job AS held ON held.org_id = missing.org_id
-                AND held.idempotency_key = missing.idempotency_key
-            FOR NO KEY UPDATE OF held SKIP LOCKED) AS free
-        WHERE job.org_id = free.org_id AND job.id = free.id
-    ),
-    seen_in_history AS (
-        UPDATE holdfast.job_history AS history SET key_last_seen_at = stamp
-        FROM missing
-        WHERE history.org_id = missing.org_id
-          AND history.idempotency_key = missing.idempotency_key
-    ),
     originals AS (
         SELECT record.* FROM missing
         CROSS JOIN LATERAL (
@@ -346,12 +359,17 @@ BEGIN
                    missing.id AS asked_id, job.id, job.org_id, job.project_id, job.job_type,
                    job.request_id, job.correlation_id, job.attempt_count, job.created_at,
                    job.payload IS DISTINCT FROM missing.payload AS differs
-            FROM holdfast.job_record AS job
-            WHERE job.org_id = missing.org_id AND job.idempotency_key = missing.idempotency_key
-            LIMIT 1) AS record
+            FROM holdfast.job AS job
+            WHERE job.org_id = missing.org_id
+              AND job.id = holdfast.find_key(missing.org_id, missing.idempotency_key)) AS record
+    ),
+    seen AS (
+        INSERT INTO holdfast.job_key_seen AS mine (org_id, job_id, last_seen_at)
+        SELECT DISTINCT original.org_id, original.id, stamp FROM originals AS original
+        ON CONFLICT (org_id, job_id) DO UPDATE SET last_seen_at = excluded.last_seen_at
     ),
     noted AS (
-        INSERT INTO holdfast.job_event
+        INSERT INTO holdfast.audit_event
             (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
              correlation_id, at, detail)
         SELECT original.org_id, original.project_id, original.id, original.job_type,
@@ -420,7 +438,11 @@ BEGIN
         SELECT CASE WHEN request.id::text ~ '^.{14}7.{4}[89ab]'
                 AND abs(holdfast.ms_of(request.id) - extract(epoch FROM stamp) * 1000) < 300000
                 AND NOT EXISTS (
-                    SELECT FROM holdfast.job_event AS event WHERE event.job_id = request.id)
+                    SELECT FROM holdfast.job_envelope AS job
+                    WHERE job.org_id = request.org_id AND job.id = request.id)
+                AND NOT EXISTS (
+                    SELECT FROM holdfast.audit_event AS event
+                    WHERE event.job_id = request.id AND event.jobs IS NULL)
             THEN request.id ELSE holdfast.new_id(stamp) END AS id) AS made;
     RETURN confined;
 END $$;
@@ -450,7 +472,9 @@ BEGIN
     SELECT array_agg(ROW(
         job.place, job.id, frame.org_id, frame.project_id, frame.job_type, frame.category,
         frame.actor_type, frame.actor_id, frame.request_id, frame.correlation_id,
-        job.idempotency_key, job.payload::jsonb, octet_length(job.payload),
+        coalesce(job.idempotency_key, holdfast.own_key(
+            frame.job_type, frame.org_id, frame.project_id, job.id)),
+        job.payload::jsonb, octet_length(job.payload),
         left(encode(sha256(convert_to(job.payload, 'UTF8')), 'hex'), 32),
         frame.priority, job.unit_key, frame.limit_key, coalesce(job.turn, job.id),
         frame.scheduled_for, frame.traceparent, frame.routing_decision::jsonb, frame.replay_of,
@@ -552,8 +576,7 @@ BEGIN
     request.max_attempts := coalesce(enqueue.max_attempts, kind.max_attempts);
     request.not_before_at := enqueue.not_before_at;
     request.idempotency_key := CASE
-        WHEN enqueue.idempotency_key IS NULL THEN scope
-            || left(encode(sha256(convert_to(request.id::text, 'UTF8')), 'hex'), 32)
+        WHEN enqueue.idempotency_key IS NULL THEN scope || replace(request.id::text, '-', '')
         WHEN starts_with(enqueue.idempotency_key, scope) AND enqueue.idempotency_key <> scope
             -- A key in the full form of another scope is refused as it is.
             OR enqueue.idempotency_key ~ '^[a-z][a-z0-9_.]*:[0-9a-f-]{36}:([0-9a-f-]{36})?:.'
@@ -597,6 +620,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA holdfast FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION holdfast.own_key, holdfast.find_key TO holdfast_engine, holdfast_tenant;
 GRANT EXECUTE ON FUNCTION holdfast.is_full, holdfast.enqueue, holdfast.enqueue_jobs, holdfast.wake
     TO holdfast_engine, holdfast_tenant;
 GRANT SELECT ON holdfast.lease_extension TO holdfast_auditor;

@@ -36,51 +36,6 @@ CREATE TRIGGER dead_letter_replay_never_leaves BEFORE DELETE ON holdfast.dead_le
 CREATE TRIGGER dead_letter_note_never_leaves BEFORE DELETE ON holdfast.dead_letter_note
     FOR EACH ROW EXECUTE FUNCTION holdfast.refuse_early_leave('a note is deleted only with its dead letter');
 
--- The function of 0008, replaced: a replay has the unit of its original.
-CREATE OR REPLACE FUNCTION holdfast.refuse_archived() RETURNS trigger LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-DECLARE
-    broken text;
-BEGIN
-    SELECT 'job_once_per_key' INTO broken FROM added
-    JOIN holdfast.job_history AS history
-      ON history.org_id = added.org_id AND history.idempotency_key = added.idempotency_key
-    LIMIT 1;
-    IF NOT FOUND THEN
-        SELECT 'job_once_per_unit' INTO broken FROM added
-        JOIN holdfast.job_history AS history ON history.org_id = added.org_id
-            AND history.job_type = added.job_type AND history.unit_key = added.unit_key
-            AND history.replay_of IS NULL
-        WHERE added.unit_key IS NOT NULL AND added.replay_of IS NULL
-        LIMIT 1;
-    END IF;
-    IF broken IS NOT NULL THEN
-        RAISE EXCEPTION 'the job of this key or unit is in history'
-            USING ERRCODE = 'unique_violation', CONSTRAINT = broken,
-                  SCHEMA = 'holdfast', TABLE = 'job';
-    END IF;
-    -- With one snapshot for the whole transaction nothing that was committed since can be seen. A
-    -- job that this snapshot still shows beside the one just inserted has been archived; and no
-    -- job is archived before it has ended a quarter of an hour ago, so in a younger transaction
-    -- there is none that this snapshot does not show.
-    IF current_setting('transaction_isolation') <> 'read committed' AND (
-        transaction_timestamp() < clock_timestamp() - interval '15 minutes'
-        OR EXISTS (
-            SELECT FROM added JOIN holdfast.job AS job
-            ON job.org_id = added.org_id AND job.idempotency_key = added.idempotency_key
-            AND job.id <> added.id)
-        OR EXISTS (
-            SELECT FROM added JOIN holdfast.job AS job
-            ON job.org_id = added.org_id AND job.job_type = added.job_type
-            AND job.unit_key = added.unit_key AND job.replay_of IS NULL AND job.id <> added.id
-            WHERE added.replay_of IS NULL)) THEN
-        RAISE EXCEPTION 'this transaction is too old to see whether the key is taken; try again'
-            USING ERRCODE = 'serialization_failure',
-                  HINT = 'Enqueue in a transaction that is read committed or younger than 15 minutes.';
-    END IF;
-    RETURN NULL;
-END $$;
 REVOKE ALL ON FUNCTION holdfast.refuse_early_leave FROM PUBLIC;
 
 GRANT SELECT, INSERT, UPDATE ON holdfast.job_type_rule TO holdfast_engine;
@@ -122,14 +77,17 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER job_enqueued_by_producer AFTER INSERT ON holdfast.job
+CREATE TRIGGER job_enqueued_by_producer AFTER INSERT ON holdfast.job_envelope
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT
     EXECUTE FUNCTION holdfast.refuse_other_producers();
 
 CREATE FUNCTION holdfast.keep_execution_unit() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF EXISTS (SELECT FROM holdfast.job_event AS event WHERE event.job_id = OLD.job_id) THEN
+    IF EXISTS (SELECT FROM holdfast.job_envelope AS job
+               WHERE job.org_id = OLD.org_id AND job.id = OLD.job_id)
+        OR EXISTS (SELECT FROM holdfast.job_remainder AS gone
+                   WHERE gone.org_id = OLD.org_id AND gone.job_id = OLD.job_id) THEN
         RAISE EXCEPTION USING MESSAGE = 'the execution unit of an enqueued job cannot be deleted',
             ERRCODE = 'check_violation', CONSTRAINT = TG_NAME;
     END IF;

@@ -47,8 +47,6 @@ CREATE INDEX dead_letter_unended ON holdfast.dead_letter (created_at, job_id)
 -- Items that may be pruned, so that a prune does not scan open items.
 CREATE INDEX dead_letter_over ON holdfast.dead_letter (job_type, ended_at)
     WHERE ended_at IS NOT NULL;
-CREATE INDEX job_failed_replay ON holdfast.job (category, job_type, finished_at)
-    WHERE state = 'failed' AND replay_of IS NOT NULL;
 
 {refuse dead_letter_begins_open BEFORE INSERT ON holdfast.dead_letter
 WHEN NEW.state <> 'open' OR NEW.version <> 1 OR NEW.replay_count <> 0
@@ -166,11 +164,3 @@ WHEN TRUE SAYING 'notes are immutable; add another note'};
 -- Why dead letters of a category are never replayed; NULL if they may be.
 ALTER TABLE holdfast.category ADD COLUMN replay_refusal text
     CONSTRAINT category_refusal_bounded CHECK (length(replay_refusal) BETWEEN 1 AND 300);
-
--- A replay has the unit of the job that it repeats, which stays the one job of its unit.
-DROP INDEX holdfast.job_once_per_unit;
-CREATE UNIQUE INDEX job_once_per_unit ON holdfast.job (org_id, job_type, unit_key)
-    WHERE unit_key IS NOT NULL AND replay_of IS NULL;
-DROP INDEX holdfast.job_history_once_per_unit;
-CREATE UNIQUE INDEX job_history_once_per_unit ON holdfast.job_history (org_id, job_type, unit_key)
-    WHERE unit_key IS NOT NULL AND replay_of IS NULL;

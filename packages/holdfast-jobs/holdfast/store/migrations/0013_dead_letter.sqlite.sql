@@ -12,24 +12,10 @@ BEGIN
     SELECT RAISE(ABORT, 'dead_letter_note_never_leaves: a note is deleted only with its dead letter');
 END;
 
--- A key or a unit is taken as long as its job is kept, in history too.
-DROP TRIGGER job_not_in_history;
-CREATE TRIGGER job_not_in_history AFTER INSERT ON holdfast_job BEGIN
-    SELECT RAISE(ABORT, 'job_once_per_key: the job of this key is in history')
-    WHERE EXISTS (
-        SELECT 1 FROM holdfast_job_history
-        WHERE org_id = NEW.org_id AND idempotency_key = NEW.idempotency_key);
-    SELECT RAISE(ABORT, 'job_once_per_unit: the job of this unit is in history')
-    WHERE NEW.unit_key IS NOT NULL AND NEW.replay_of IS NULL AND EXISTS (
-        SELECT 1 FROM holdfast_job_history
-        WHERE org_id = NEW.org_id AND job_type = NEW.job_type AND unit_key = NEW.unit_key
-          AND replay_of IS NULL);
-END;
-
 -- Refuses jobs that only a producer may enqueue. A replay is enqueued by the operator who replays
 -- the dead letter, with the unit of the original. AFTER, because BEFORE would also fire for an
 -- enqueue with an existing key, which is a no-op.
-CREATE TRIGGER job_enqueued_by_producer AFTER INSERT ON holdfast_job
+CREATE TRIGGER job_enqueued_by_producer AFTER INSERT ON holdfast_job_envelope
 WHEN EXISTS (
     SELECT 1 FROM holdfast_job_type_rule AS rule
     WHERE rule.job_type = NEW.job_type AND rule.producer IS NOT NULL)
@@ -47,7 +33,10 @@ BEGIN
               AND letter.state = 'replaying'));
 END;
 CREATE TRIGGER execution_unit_stays BEFORE DELETE ON holdfast_execution_unit
-WHEN EXISTS (SELECT 1 FROM holdfast_job_event AS event WHERE event.job_id = OLD.job_id)
+WHEN EXISTS (SELECT 1 FROM holdfast_job_envelope AS job
+             WHERE job.org_id = OLD.org_id AND job.id = OLD.job_id)
+  OR EXISTS (SELECT 1 FROM holdfast_job_remainder AS gone
+             WHERE gone.org_id = OLD.org_id AND gone.job_id = OLD.job_id)
 BEGIN
     SELECT RAISE(ABORT, 'execution_unit_stays: the execution unit of an enqueued job cannot be deleted');
 END;

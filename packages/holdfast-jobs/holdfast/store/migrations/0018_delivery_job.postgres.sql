@@ -6,7 +6,7 @@ GRANT INSERT (deliver_job_id) ON holdfast.delivery TO holdfast_tenant;
 CREATE FUNCTION holdfast.record_intended() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO holdfast.job_event
+    INSERT INTO holdfast.audit_event
         (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
          correlation_id, at, detail, digest)
     SELECT org_id, project_id, id, 'delivery', 'delivery.intended', 1, actor_type, actor_id,

@@ -1,7 +1,7 @@
 -- Writes the first audit event of every delivery, for every client that inserts one, with a digest
 -- of content and recipient. Its id takes the place of a job id.
 CREATE TRIGGER delivery_intended AFTER INSERT ON holdfast_delivery BEGIN
-    INSERT INTO holdfast_job_event
+    INSERT INTO holdfast_audit_event
         (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
          correlation_id, at, detail, digest)
     VALUES

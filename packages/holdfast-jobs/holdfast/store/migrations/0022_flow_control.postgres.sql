@@ -35,7 +35,7 @@ END $$;
 -- lock_keys and find_holders of unique.sql for a caller's connection, which may have only a
 -- tenant's privileges. Two statements: the second sees what the first has waited for.
 CREATE FUNCTION holdfast.lock_keys(keys json, now timestamptz DEFAULT NULL) RETURNS TABLE (
-    place bigint, job_id uuid, waiting_since timestamptz, state text, lease_token bigint,
+    place bigint, job_id uuid, waiting_since timestamptz, state text, lease_token integer,
     idempotency_key text, created_at timestamptz
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -73,6 +73,8 @@ DECLARE
     is_engine boolean := holdfast.is_engine();
     stamp timestamptz := CASE WHEN holdfast.is_engine()
         THEN coalesce(write_flow.now, statement_timestamp()) ELSE statement_timestamp() END;
+    superseded json;
+    ended_ids uuid[];
 BEGIN
     PERFORM holdfast.check_tenant(array_agg(asked.org_id))
     FROM (SELECT hold.org_id FROM json_to_recordset(holds) AS hold (org_id uuid)
@@ -81,15 +83,14 @@ BEGIN
     INSERT INTO holdfast.job_deadline (org_id, job_id, deadline_at)
     SELECT due.org_id, due.job_id, due.deadline_at
     FROM json_to_recordset(deadlines) AS due (org_id uuid, job_id uuid, deadline_at timestamptz)
-    JOIN holdfast.job AS job ON job.org_id = due.org_id AND job.id = due.job_id
+    JOIN holdfast.job_envelope AS job ON job.org_id = due.org_id AND job.id = due.job_id
     WHERE is_engine OR job.created_at >= transaction_timestamp()
     ON CONFLICT DO NOTHING;
-    RETURN QUERY
     WITH hold AS (
         SELECT hold.* FROM json_to_recordset(holds) AS hold (
             org_id uuid, job_type text, unique_key text, job_id uuid, replaces boolean,
             waiting_since timestamptz)
-        JOIN holdfast.job AS job ON job.org_id = hold.org_id AND job.id = hold.job_id
+        JOIN holdfast.job_envelope AS job ON job.org_id = hold.org_id AND job.id = hold.job_id
             AND job.job_type = hold.job_type
         WHERE is_engine OR job.created_at >= transaction_timestamp()
     ),
@@ -106,33 +107,38 @@ BEGIN
         FROM hold
         WHERE mine.org_id = hold.org_id AND mine.job_type = hold.job_type
           AND mine.unique_key = hold.unique_key
-    ),
-    ended AS (
-        UPDATE holdfast.job AS job
-        SET state = 'canceled', finished_at = stamp, updated_at = stamp,
-            key_expires_at = stamp + coalesce(
-                (SELECT category.key_ttl_ms FROM holdfast.category AS category
-                 WHERE category.name = job.category), 2592000000) * interval '1 millisecond'
-        FROM held
-        WHERE job.org_id = held.org_id AND job.id = held.old_id AND job.state = 'queued'
-          AND job.lease_token = 0 AND job.cancel_requested_at IS NULL
-        RETURNING job.*, held.new_id
-    ),
-    noted AS (
-        INSERT INTO holdfast.job_event
-            (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
-             correlation_id, at, detail, digest)
-        SELECT job.org_id, job.project_id, job.id, job.job_type, 'job.canceled',
-               job.attempt_count + 1, 'system', 'holdfast', job.request_id, job.correlation_id,
-               stamp,
-               jsonb_build_object('reason', 'superseded', 'superseded_by', job.new_id)
-               || CASE WHEN job.not_before_at IS NULL THEN '{}'
-                       ELSE jsonb_build_object('not_before_at', {stamp(job.not_before_at)}) END,
-               {digest state job}
-        FROM ended AS job
-        WHERE pg_current_xact_id() IS NOT NULL
     )
-    SELECT ended.org_id, ended.id FROM ended;
+    SELECT coalesce(json_agg(held), '[]') INTO superseded FROM held;
+
+    WITH ended AS (
+        INSERT INTO holdfast.job_outcome
+            (org_id, job_id, finished_at, key_expires_at, lease_token, attempt_count, state)
+        SELECT job.org_id, job.id, stamp, stamp + coalesce(
+                   (SELECT category.key_ttl_ms FROM holdfast.category AS category
+                    WHERE category.name = job.category), 2592000000) * interval '1 millisecond',
+               0, 0, 'canceled'
+        FROM json_to_recordset(superseded) AS held (org_id uuid, old_id uuid)
+        JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.old_id
+        WHERE job.state = 'queued' AND job.lease_token = 0 AND job.cancel_requested_at IS NULL
+        RETURNING job_outcome.org_id, job_outcome.job_id
+    )
+    SELECT coalesce(array_agg(ended.job_id), '{}') INTO ended_ids FROM ended;
+
+    INSERT INTO holdfast.audit_event
+        (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
+         correlation_id, at, detail, digest)
+    SELECT job.org_id, job.project_id, job.id, job.job_type, 'job.canceled',
+           job.attempt_count + 1, 'system', 'holdfast', job.request_id, job.correlation_id, stamp,
+           jsonb_build_object('reason', 'superseded', 'superseded_by', held.new_id),
+           {digest state job}
+    FROM json_to_recordset(superseded) AS held (org_id uuid, old_id uuid, new_id uuid)
+    JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.old_id
+    WHERE held.old_id = ANY (ended_ids) AND pg_current_xact_id() IS NOT NULL;
+
+    RETURN QUERY
+    SELECT held.org_id, held.old_id
+    FROM json_to_recordset(superseded) AS held (org_id uuid, old_id uuid)
+    WHERE held.old_id = ANY (ended_ids);
 END $$;
 
 REVOKE ALL ON FUNCTION holdfast.check_tenant, holdfast.lock_keys, holdfast.write_flow FROM PUBLIC;
