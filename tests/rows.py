@@ -44,19 +44,33 @@ def copy_of_envelope(changed: Mapping[str, str]) -> str:
     )
 
 
+# The claim of a running job; any other if it is not running.
+_HELD = ", ".join(
+    f"coalesce((SELECT held.{column} FROM holdfast.job_running AS held"
+    f" WHERE held.org_id = asked.org_id AND held.job_id = asked.id), {other})"
+    for column, other in {
+        "started_event_id": "1",
+        "claimed_at": "asked.created_at",
+        "claimed_by": "'w1'",
+        "started_attempt": "1",
+    }.items()
+)
+
+
 def outcome_of(
     state: str, *, lease_token: int = 1, result: str | None = None, error: str | None = None
 ) -> str:
     """An INSERT of an outcome of the job :id."""
     result = result or ("'1'" if state == "completed" else "NULL")
-    claim = f"{lease_token}, 1, created_at, 'w1', 1" if lease_token else "0, NULL, NULL, NULL, NULL"
+    claim = f"{lease_token}, {_HELD}" if lease_token else "0, NULL, NULL, NULL, NULL"
+    count = int(state == "failed" and lease_token > 0)
     error = error or ("'DEFECT', 'broken'" if state == "failed" else "NULL, NULL")
     return (
         "INSERT INTO holdfast.job_outcome (org_id, job_id, finished_at, key_expires_at,"
         " lease_token, started_event_id, claimed_at, claimed_by, started_attempt, attempt_count,"
         " state, result, error_class, last_error)"
-        f" SELECT org_id, id, created_at, created_at, {claim}, 0, '{state}',"
-        f" CAST({result} AS {{json}}), {error} FROM holdfast.job_envelope WHERE id = :id"
+        f" SELECT org_id, id, created_at, created_at, {claim}, {count}, '{state}',"
+        f" CAST({result} AS {{json}}), {error} FROM holdfast.job_envelope AS asked WHERE id = :id"
     )
 
 
@@ -83,9 +97,9 @@ def attempt_of(*, attempt_count: int, lease_token: int) -> str:
         "INSERT INTO holdfast.job_attempt (org_id, job_id, number, lease_token, ended_at,"
         " started_event_id, claimed_at, claimed_by, started_attempt, attempt_count, max_attempts,"
         " keeps_lease, stage, pipeline_version)"
-        f" SELECT org_id, id, 1, {lease_token}, created_at, 1, created_at, 'w1', 1,"
+        f" SELECT org_id, id, 1, {lease_token}, created_at, {_HELD},"
         f" {attempt_count}, max_attempts, FALSE, stage, pipeline_version"
-        " FROM holdfast.job_envelope WHERE id = :id"
+        " FROM holdfast.job_envelope AS asked WHERE id = :id"
     )
 
 

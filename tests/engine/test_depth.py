@@ -81,6 +81,24 @@ def test_a_group_that_does_not_fit_leaves_nothing_behind(work: Holdfast, size: i
     assert count(work) == size
 
 
+@pytest.mark.req("B-05")
+@pytest.mark.parametrize("key", ["", "key-"])
+def test_jobs_that_share_no_columns_are_counted_together(work: Holdfast, key: str) -> None:
+    limit(work, max_depth=60)
+    requests = [
+        JobRequest({}, ORG, correlation_id=f"c{n}", idempotency_key=f"{key}{n}" if key else None)
+        for n in range(61)
+    ]
+
+    with pytest.raises(QueueFull):
+        work.enqueue_many("work", requests)
+    assert count(work) == 0
+
+    work.enqueue_many("work", requests[:60])
+    found = look(work.store, "SELECT DISTINCT correlation_id FROM holdfast.job")
+    assert {row["correlation_id"] for row in found} == {f"c{n}" for n in range(60)}
+
+
 @pytest.mark.parametrize("full", [QUEUE, "q:exports"])
 def test_of_several_queues_in_one_call_one_that_is_full_refuses_all_and_is_named(
     work: Holdfast, full: str

@@ -153,6 +153,7 @@ def test_a_group_is_written_with_a_fixed_number_of_statements(
         "queued": 20,
     }
     assert ran == [
+        "hold_claims",
         "insert_outcomes",
         "insert_attempts",
         "find_cancels",

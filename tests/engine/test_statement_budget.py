@@ -24,7 +24,7 @@ from tests.story import ORG, make_holdfast, seal_all
 
 ENQUEUE = 1
 # In addition to the statements that claim and settle.
-JOB_IN_LIVE_WORKER = 6
+JOB_IN_LIVE_WORKER = 5
 DISPATCHER_WITHOUT_DUE_SCHEDULES = 1
 IDLE_DISPATCHER = 7
 SLACK = 4
@@ -92,13 +92,15 @@ def test_a_live_worker_runs_a_job_within_its_budget(url: str, statements: Statem
             wait_until(lambda: worker.outcomes["completed"] == 2)
 
         names = statements.of(one_job)
-        names.remove("insert_jobs")
+        names.remove("insert_new_jobs")
     finally:
         worker.drain()
         thread.join()
         hf.close()
 
-    assert names.count("claim_jobs") == names.count("insert_outcomes") == 1
+    # The announcement may come after a poll has found the job: then it causes a claim of nothing.
+    assert names.count("claim_jobs") in (1, 2)
+    assert names.count("insert_outcomes") == 1
     assert_within(JOB_IN_LIVE_WORKER, [name for name in names if name not in CLAIM_AND_SETTLE])
 
 

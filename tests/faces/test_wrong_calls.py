@@ -93,7 +93,7 @@ def attempt(call: Call, arguments: dict[str, Any]) -> HoldfastError | None:
 def written(world: World) -> dict[str, int]:
     """The number of rows by table; those about refusals are separate."""
     names = [row["name"] for row in look(world.hf.store, VERIFY.list_tables.raw)]
-    apart = {"job_event": f" WHERE name NOT IN {ON_RECORD}"}
+    apart = {"audit_event": f" WHERE name NOT IN {ON_RECORD}"}
     each = (
         f"SELECT '{name}' AS name, count(*) AS n FROM holdfast.{name}{apart.get(name, '')}"
         for name in names

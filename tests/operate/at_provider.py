@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from datetime import datetime
 
 from holdfast import Holdfast
+from holdfast.clock import write_instant
 from holdfast.ids import IdSource
 from holdfast_llm.batch.group import custom_id
+from tests.operate.planting import rules_aside
 from tests.story import by_hand
 
 _numbers = itertools.count(1)
@@ -42,6 +45,27 @@ def plant_batch(
         provider_batch_id=f"batch_{next(_numbers)}" if named else None,
     )
     return batch_id
+
+
+def plant_claim_of_submitter(
+    hf: Holdfast, job_id: str, claimed_by: str, *, until: datetime
+) -> None:
+    """Make a submitted job claimed again, as it was before its submission was recorded."""
+    with rules_aside(hf) as run:
+        run(
+            "INSERT INTO holdfast.job_running (org_id, job_id, turn, started_event_id, claimed_at,"
+            " lease_expires_at, lease_token, started_attempt, attempt_count, max_attempts, queue,"
+            " limit_key, stage, claimed_by) SELECT held.org_id, held.job_id,"
+            " coalesce(job.turn, job.id), held.started_event_id, held.claimed_at, :until,"
+            " held.lease_token, held.started_attempt, held.started_attempt - 1, job.max_attempts,"
+            " held.queue, job.limit_key, held.stage, :claimed_by"
+            " FROM holdfast.job_submitted AS held JOIN holdfast.job_envelope AS job"
+            " ON job.org_id = held.org_id AND job.id = held.job_id WHERE held.job_id = :id",
+            id=job_id,
+            claimed_by=claimed_by,
+            until=write_instant(until),
+        )
+        run("DELETE FROM holdfast.job_submitted WHERE job_id = :id", id=job_id)
 
 
 def plant_circuit(hf: Holdfast, provider: str, *, minutes: int = 5) -> None:

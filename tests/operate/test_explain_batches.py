@@ -19,7 +19,7 @@ from holdfast.operate.explain import Explanation, Reason, explain_job
 from holdfast_llm.settings import BudgetSettings
 from tests.batch.planted import Stage, set_stage
 from tests.engine.planting import plant
-from tests.operate.at_provider import plant_circuit
+from tests.operate.at_provider import plant_circuit, plant_claim_of_submitter
 from tests.story import ORG, by_hand, claim
 
 
@@ -182,13 +182,8 @@ def test_a_job_whose_submitter_went_is_held_and_not_rescued(
     hf: Holdfast, stage: Stage, clock: FakeClock, state: str, doubt: str
 ) -> None:
     planted = stage.plant("one")
-    plant(
-        hf,
-        "UPDATE holdfast.job SET state = 'processing', claimed_by = 'w9',"
-        " claimed_at = created_at, lease_expires_at = {later(60000)} WHERE id = :id",
-        id=planted.jobs[0].id,
-        now=write_instant(clock.now()),
-    )
+    later = clock.now() + timedelta(minutes=1)
+    plant_claim_of_submitter(hf, planted.jobs[0].id, "w9", until=later)
     plant(
         hf,
         "UPDATE holdfast.provider_batch SET state = :state WHERE id = :id",
@@ -213,13 +208,8 @@ def test_a_job_whose_batch_is_being_sent_says_by_which_run(
     hf: Holdfast, stage: Stage, clock: FakeClock, state: str
 ) -> None:
     planted = stage.plant("one")
-    plant(
-        hf,
-        "UPDATE holdfast.job SET state = 'processing', claimed_by = 'run-1',"
-        " claimed_at = created_at, lease_expires_at = {later(60000)} WHERE id = :id",
-        id=planted.jobs[0].id,
-        now=write_instant(clock.now()),
-    )
+    later = clock.now() + timedelta(minutes=1)
+    plant_claim_of_submitter(hf, planted.jobs[0].id, "run-1", until=later)
     plant(
         hf,
         "UPDATE holdfast.provider_batch SET state = :state, lease_owner = 'run-1',"

@@ -124,7 +124,7 @@ def test_a_table_without_row_level_security_is_warned_about(shop: Holdfast) -> N
     assert guarded.warnings == ()
 
 
-@pytest.mark.parametrize("name", ["holdfast.job", "pg_catalog.pg_authid", "holdfast.job_record"])
+@pytest.mark.parametrize("name", ["holdfast.job_envelope", "pg_catalog.pg_authid", "holdfast.job"])
 def test_tables_that_are_not_the_application_s_are_refused_on_record(
     shop: Holdfast, name: str
 ) -> None:

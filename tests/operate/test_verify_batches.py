@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import FakeClock, Holdfast
 from tests.batch.planted import Planted, Stage, set_stage
+from tests.operate.at_provider import plant_claim_of_submitter
 from tests.operate.planting import plant
 from tests.operate.sound import assert_sound, by_rule, report_of
 from tests.story import ORG, OTHER_ORG
@@ -98,19 +99,7 @@ def test_a_lease_that_ran_out_inside_a_batch_waits_for_its_recovery(
 ) -> None:
     """A submitter that was killed before it recorded the batch of the provider."""
     job_id = open_batch.jobs[0].id
-    plant(
-        hf,
-        "INSERT INTO holdfast.job_running (org_id, job_id, turn, started_event_id, claimed_at,"
-        " lease_expires_at, lease_token, started_attempt, attempt_count, max_attempts, queue,"
-        " limit_key, stage, claimed_by) SELECT held.org_id, held.job_id,"
-        " coalesce(job.turn, job.id), held.started_event_id, held.claimed_at, held.claimed_at,"
-        " held.lease_token, held.started_attempt, 0, job.max_attempts, held.queue, job.limit_key,"
-        " held.stage, held.claimed_by FROM holdfast.job_submitted AS held"
-        " JOIN holdfast.job_envelope AS job ON job.org_id = held.org_id AND job.id = held.job_id"
-        " WHERE held.job_id = :id",
-        id=job_id,
-    )
-    plant(hf, "DELETE FROM holdfast.job_submitted WHERE job_id = :id", id=job_id)
+    plant_claim_of_submitter(hf, job_id, "w", until=clock.now())
     plant(
         hf,
         "DELETE FROM holdfast.audit_event WHERE job_id = :id AND name = 'job.submitted'",

@@ -23,6 +23,67 @@ BOTH = [SQLITE, POSTGRES]
             "(json_type(NEW.payload) = 'object')",
             "(jsonb_typeof(NEW.payload) = 'object')",
         ),
+        (
+            "{field(row.document, name)}",
+            "(CASE WHEN json_valid(row.document) THEN json_extract(row.document, '$.name') END)",
+            "(row.document ->> 'name')",
+        ),
+        (
+            "{field(row.document, outer.inner)}",
+            (
+                "(CASE WHEN json_valid(row.document)"
+                " THEN json_extract(row.document, '$.outer.inner') END)"
+            ),
+            "(row.document -> 'outer' ->> 'inner')",
+        ),
+        (
+            "{json_field(row.document, name)}",
+            "(CASE WHEN json_valid(row.document) THEN json_extract(row.document, '$.name') END)",
+            "nullif(row.document -> 'name', CAST('null' AS jsonb))",
+        ),
+        (
+            "{elements(row.list) AS one}",
+            "json_each(row.list) AS one",
+            "LATERAL jsonb_array_elements(row.list) AS one (value)",
+        ),
+        (
+            "{each(row.ids) AS one}",
+            "json_each(row.ids) AS one",
+            (
+                "LATERAL (SELECT value, number - 1 AS key"
+                " FROM unnest(row.ids) WITH ORDINALITY AS listed (value, number)) AS one"
+            ),
+        ),
+        (
+            "{each_or_none(row.ids) AS one}",
+            "json_each(coalesce(row.ids, '[null]')) AS one",
+            (
+                "LATERAL (SELECT value, number - 1 AS key"
+                " FROM unnest(coalesce(row.ids, CAST(ARRAY[NULL] AS uuid[])))"
+                " WITH ORDINALITY AS listed (value, number)) AS one"
+            ),
+        ),
+        (
+            "{at(row.ids, a.last - 1)}",
+            "json_extract(row.ids, '$[' || (a.last - 1) || ']')",
+            "row.ids[(a.last - 1) + 1]",
+        ),
+        (
+            "{group_digest(row.digest)}",
+            "group_concat(row.digest, '')",
+            "encode(substr(sha256(convert_to(string_agg(row.digest, ''), 'UTF8')), 1, 16), 'hex')",
+        ),
+        (
+            "{lateral f: holdfast.job (a, b)}SELECT g.a, g.b FROM g WHERE {object(g.c)}{end}",
+            (
+                "CROSS JOIN holdfast_job AS f ON (f.a, f.b) IN"
+                " (SELECT g.a, g.b FROM g WHERE (json_type(g.c) = 'object'))"
+            ),
+            (
+                "CROSS JOIN LATERAL"
+                " (SELECT g.a, g.b FROM g WHERE (jsonb_typeof(g.c) = 'object')) AS f"
+            ),
+        ),
         ("{uuid} {instant} {json}", "TEXT TEXT TEXT", "uuid timestamptz jsonb"),
         ("holdfast.job", "holdfast_job", "holdfast.job"),
         ("a IS DISTINCT FROM b", "a IS NOT b", "a IS DISTINCT FROM b"),

@@ -180,7 +180,7 @@ def end(store: Store, job_id: str, state: State, **columns: Any) -> None:
         "finished_at": NOON,
         "key_expires_at": LATER,
         "lease_token": job["lease_token"],
-        "attempt_count": job["attempt_count"],
+        "attempt_count": job["attempt_count"] + (state is State.FAILED),
         "state": state,
         "provider_batch_id": job["provider_batch_id"],
         **SHAPE.get(state, {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from holdfast.engine.category import CATEGORIES, make_category, sync_categories
 from holdfast.engine.job import Priority, State
 from holdfast.engine.request import AGEING_MS, position_of
 from holdfast.errors import ForeignKeyScope, InvalidJob, SecretInPayload
+from holdfast.ids import IdSource
 from holdfast.store import open_store
 from tests.postgres_server import PostgresServer
 from tests.story import ORG, OTHER_ORG, PROJECT, look, timeline
@@ -509,3 +511,36 @@ def test_a_listener_is_notified_by_wake_and_not_by_the_enqueue(
     sql.commit()
     assert wake.wait(30.0)
     wake.close()
+
+
+@pytest.mark.req("I-12")
+def test_a_tenant_cannot_give_a_key_to_one_job_and_its_id_to_another(
+    shop: Holdfast,
+) -> None:
+    """The key of a job without one ends with its id, and a tenant may choose the id."""
+    first, second = IdSource().take(2)
+    key = f"order.ship:{ORG}::{second.replace('-', '')}"
+    frame = {
+        "frame": 0, "org_id": ORG, "job_type": "order.ship", "category": "general",
+        "actor_type": "system", "actor_id": "x", "priority": 20, "limit_key": "",
+        "origin_queue": "q:default", "queue": "q:default", "stage": "", "pipeline_version": "",
+        "max_attempts": 5,
+    }  # fmt: skip
+
+    def enqueue(job_id: str, **given: str) -> tuple[str, str]:
+        jobs = [{"frame": 0, "id": job_id, "payload": "{}", **given}]
+        url = shop.settings.db.replace("postgres@", "function_tenant@")
+        with psycopg.connect(url) as connection:
+            connection.execute("SELECT set_config('holdfast.org_id', %s, true)", (ORG,))
+            row = connection.execute(
+                "SELECT id, outcome FROM holdfast.enqueue_jobs(%s, %s)",
+                (json.dumps(jobs), json.dumps([frame])),
+            ).fetchone()
+        assert row is not None
+        return str(row[0]), row[1]
+
+    assert enqueue(first, idempotency_key=key) == (first, "created")
+    assert enqueue(second) == (first, "duplicate")
+
+    same = "SELECT count(*) AS n FROM holdfast.job WHERE idempotency_key = :key"
+    assert look(shop.store, same, key=key)[0]["n"] == 1

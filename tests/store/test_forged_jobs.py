@@ -15,8 +15,10 @@ import pytest
 from psycopg import errors as pg
 
 from holdfast import Holdfast, State
+from holdfast.ids import shift
 from tests.postgres_server import PostgresServer
-from tests.story import ORG, OTHER_ORG, PROJECT, look, make_holdfast
+from tests.rows import copy_of_envelope, refused_by
+from tests.story import ORG, OTHER_ORG, PROJECT, by_hand, look, make_holdfast
 
 LOGIN = "forger"
 SCOPE = f"order.ship:{ORG}::"
@@ -452,6 +454,26 @@ def test_an_id_that_was_made_now_is_kept_and_one_that_is_taken_is_replaced(
     assert [str(row["org_id"]) for row in held] == [OTHER_ORG]
 
 
+@pytest.mark.req("X-01")
+def test_two_tenants_never_have_jobs_with_the_same_id(shop: Holdfast) -> None:
+    same = copy_of_envelope({"org_id": f"CAST('{ORG}' AS {{uuid}})", "idempotency_key": "NULL"})
+
+    assert refused_by(shop, same, id=first_of(shop, OTHER_ORG)) == "job_once_per_id"
+
+
+def test_the_id_of_a_job_that_was_pruned_is_replaced(shop: Holdfast, forger: str) -> None:
+    pruned = "INSERT INTO holdfast.job_remainder (org_id, job_id, job_type, request_id,"
+    pruned += " correlation_id, events) VALUES (:org_id, :id, 'order.ship', 'r', 'c', '[]')"
+    used = new_id()
+    by_hand(shop.store, pruned, org_id=ORG, id=used)
+
+    with as_login(shop, forger) as connection:
+        row = ask(connection, {"id": used}, {})[0]
+
+    assert row["outcome"] == "created"
+    assert str(row["id"]) != used
+
+
 def test_a_job_without_a_key_has_the_key_that_ends_with_its_id(shop: Holdfast, forger: str) -> None:
     with as_login(shop, forger) as connection:
         rows = ask(connection, {"idempotency_key": None}, {})
@@ -490,6 +512,26 @@ def test_a_place_in_the_queue_is_what_the_priority_is_worth_and_no_more(
     moved = read_time(record["turn"]) - read_time(record["id"])
     assert abs(moved) <= timedelta(days=30) * abs(steps)
     assert (moved > timedelta(0)) == (steps > 0)
+
+
+@pytest.mark.req("X-01", "X-06")
+def test_no_tenant_gives_two_of_its_jobs_one_turn(shop: Holdfast, forger: str) -> None:
+    first = new_id()
+    later = shift(first, 1_000)
+    due = {"not_before_at": (datetime.now(UTC) + timedelta(milliseconds=1)).isoformat()}
+    with as_login(shop, forger) as connection:
+        ask(connection, {"id": first, "turn": first}, due)
+        (urgent,) = ask(connection, {"id": later, "turn": later}, {**due, "priority": 10})
+    turn = shop.get(str(urgent["id"]), org_id=ORG).record["turn"]
+    with as_login(shop, forger) as connection:
+        ask(connection, {"id": turn}, due)
+
+    turns = look(shop.store, "SELECT turn FROM holdfast.job WHERE org_id = :org_id", org_id=ORG)
+    assert len({row["turn"] for row in turns}) == len(turns) == 4
+    assert read_time(turn) == read_time(first)
+    shop.worker().run(until_idle=True)
+    jobs = look(shop.store, "SELECT DISTINCT state FROM holdfast.job")
+    assert [row["state"] for row in jobs] == ["completed"]
 
 
 @pytest.mark.req("X-10")

@@ -15,6 +15,7 @@ from reference_pages.page import HERE, Page, code, introduction
 from reference_pages.source import ROOT, schema
 
 KEYS = re.compile(r"_pkey$|_fkey$")
+UNIQUE = re.compile(r"CREATE UNIQUE INDEX \w+ ON holdfast\.(?P<table>\w+)")
 
 
 def build() -> Page:
@@ -88,12 +89,16 @@ def _on_postgres() -> dict[tuple[str, str], str]:
             part, _, text = line.partition("\t")
             kind, _, place = part.partition(":")
             table, _, name = place.partition(".")
+            if kind == "index" and (unique := UNIQUE.match(text)):
+                table, name = unique["table"], place
             if KEYS.search(name) or not name:
                 continue
             if kind == "constraint" and not text.startswith("NOT NULL"):
                 found[table, name] = text.split()[0].lower()
             elif kind == "trigger" and (name in known or name.endswith(NEVER)):
                 found[table, name] = "trigger"
+            elif kind == "index":
+                found.setdefault((table, name), "unique")
     return found
 
 

@@ -34,6 +34,7 @@ from holdfast.engine.limits import (
     sync_rules,
 )
 from holdfast.engine.notify import NotifyOptions, abest_effort, best_effort
+from holdfast.engine.payloads import Chunks, accept_payloads, chunks_of, requests_of
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.request import InsertRows, JobRequest, Options, SharedColumns
 from holdfast.engine.retry import RetryPolicy
@@ -41,7 +42,7 @@ from holdfast.engine.schedule.schedule import Declared, ScheduleOptions, make_sc
 from holdfast.engine.tracing import Tracing, atraced, traced
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import ConfigError
-from holdfast.event import Events
+from holdfast.event import Events, JobEvents
 from holdfast.extension import E, Extension, Extensions
 from holdfast.ids import IdSource, uuid_argument
 from holdfast.job_lookup import JobLookup
@@ -434,7 +435,7 @@ class Holdfast(JobLookup):
         whole: bool = True,
         ids: Sequence[str] | None = None,
         trusted: bool = False,
-    ) -> list[Callable[[], InsertRows]]:
+    ) -> Chunks:
         """The rows to insert, in pieces that are validated as they are consumed.
 
         The arguments in *trusted* payloads were checked before.
@@ -442,10 +443,10 @@ class Holdfast(JobLookup):
         handler = self.registry.get(job_type)
         now = self.clock.now()
         due = cast(Options, with_due_time(options, now))
-        accepted = payloads if trusted else enqueueing.accept_payloads(handler, payloads)
-        items = enqueueing.requests_of(handler, accepted, org_id, due, self.settings.default_org)
+        accepted = payloads if trusted else accept_payloads(handler, payloads)
+        items = requests_of(handler, accepted, org_id, due, self.settings.default_org)
         self._declarations.note_names(request for _, request in items)
-        return enqueueing.chunks_of(
+        return chunks_of(
             handler,
             items,
             # Ids are assigned once, so that a retried transaction writes the same jobs.
@@ -461,8 +462,7 @@ class Holdfast(JobLookup):
     def _emit_enqueued(self, batches: Sequence[InsertRows], enqueued: Sequence[Enqueued]) -> None:
         if not self.events.subscribers:
             return
-        for event in enqueueing.events_of(batches, enqueued):
-            self.events.emit(event)
+        self.events.emit_all(JobEvents(list(enqueueing.events_of(batches, enqueued))))
 
     # -- operating
 

@@ -8,33 +8,30 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.about import About as About
+
+if TYPE_CHECKING:
+    from holdfast.engine.job import Claimed
+
+T = TypeVar("T")
 
 _log = logging.getLogger("holdfast.event")
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """The job an event is about: the fields that every log line and audit row carries."""
-
-    job_id: str
-    job_type: str
-    org_id: str
-    project_id: str | None
-    request_id: str
-    correlation_id: str
-
-
-@dataclass(frozen=True, slots=True)
+# The events of a job are not frozen: every job has three, and frozen ones took 3 us of it.
+@dataclass(slots=True)
 class JobEnqueued:
     about: About
     queue: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobStarted:
     about: About
     queue: str
@@ -42,7 +39,7 @@ class JobStarted:
     worker_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobSettled:
     """An attempt ended. ``outcome`` is the verb that settle wrote."""
 
@@ -397,6 +394,62 @@ Event = (
 Subscriber = Callable[[Event], None]
 
 
+@dataclass(frozen=True, slots=True)
+class JobEvents:
+    """The events of a group of jobs.
+
+    Those of started and of completed jobs are made when a subscriber asks for them one by one: they
+    took 2 us of a job.
+    """
+
+    others: Sequence[Event] = ()
+    started: Sequence[Claimed] = ()
+    worker_id: str = ""
+    completed: Sequence[Claimed] = ()
+    # How long the stages of the completed jobs ran.
+    seconds: Sequence[float | None] = ()
+
+    @property
+    def kinds(self) -> set[type]:
+        found: set[type] = {type(event) for event in self.others}
+        if self.started:
+            found.add(JobStarted)
+        if self.completed:
+            found.add(JobSettled)
+        return found
+
+    def __iter__(self) -> Iterator[Event]:
+        for job in self.started:
+            yield JobStarted(job.about, job.queue, job.attempt, self.worker_id)
+        for job, seconds in zip(self.completed, self.seconds, strict=True):
+            yield JobSettled(
+                job.about, job.queue, job.attempt, "completed", job.stage, seconds=seconds
+            )
+        yield from self.others
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A subscriber that takes the events of a group of jobs in one call."""
+
+    take: Callable[[JobEvents], None]
+
+    def __call__(self, event: Event) -> None:
+        self.take(JobEvents(others=(event,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """A subscriber that takes only events of some kinds: others do not cost a call."""
+
+    kinds: tuple[type, ...]
+    take: Subscriber
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, self.kinds):
+            self.take(event)
+
+
 @dataclass(slots=True)
 class Events:
     """The subscribers of one Holdfast instance. A failing subscriber does not affect the job."""
@@ -410,10 +463,20 @@ class Events:
 
     def emit(self, event: Event) -> None:
         for subscriber in self.subscribers:
-            try:
-                subscriber(event)
-            except Exception:
-                _log.exception("an event subscriber failed")
+            _call(subscriber, event)
+
+    def emit_all(self, events: JobEvents) -> None:
+        """Emit the events of a group of jobs, all of them to one subscriber after the other."""
+        kinds, made = events.kinds, list[Event]()
+        for subscriber in self.subscribers:
+            if isinstance(subscriber, Grouped):
+                _call(subscriber.take, events)
+            elif not isinstance(subscriber, Only) or any(
+                issubclass(kind, subscriber.kinds) for kind in kinds
+            ):
+                made = made or list(events)
+                for event in made:
+                    _call(subscriber, event)
 
     def emit_begun(self, kind: str, events: Mapping[str, Event]) -> None:
         """Emit ongoing conditions once each: when one begins, and again only after it has ended."""
@@ -422,3 +485,10 @@ class Events:
             self._going_on[kind] = frozenset(events)
         for name in sorted(begun):
             self.emit(events[name])
+
+
+def _call(subscriber: Callable[[T], None], events: T) -> None:
+    try:
+        subscriber(events)
+    except Exception:
+        _log.exception("an event subscriber failed")

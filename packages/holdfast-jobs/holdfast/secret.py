@@ -62,10 +62,11 @@ _FILED = re.compile(
 
 
 # A part of every shape and every name: without one of these, no pattern needs to run. Searching for
-# all of them takes 4 microseconds in 200 bytes, the patterns 16.
-_SHAPE_MARKS = (
-    "-----BEGIN", "sk-", "k_live_", "k_test_", "AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_",
-    "ghr_", "github_pat_", "glpat-", "xox", "AIza", "npm_", "hf_", "eyJ", "://",
+# them takes 1.4 microseconds in 200 bytes, the patterns 16.
+_MARKS = ("AKIA", "ASIA", "xox", "AIza", "eyJ", "://")
+_MARKS_WITH_HYPHEN = ("-----BEGIN", "sk-", "glpat-")
+_MARKS_WITH_UNDERSCORE = (
+    "k_live_", "k_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "npm_", "hf_",
 )  # fmt: skip
 _NAME_MARKS = ("pass", "secret", "api", "token", "private", "authoriz", "connection")
 
@@ -77,7 +78,12 @@ def may_hold_secret(text: str) -> bool:
     """
     if "\\" in text:
         return True
-    for mark in _SHAPE_MARKS:
+    marks: tuple[str, ...] = _MARKS
+    if "-" in text:
+        marks += _MARKS_WITH_HYPHEN
+    if "_" in text:
+        marks += _MARKS_WITH_UNDERSCORE
+    for mark in marks:
         if mark in text:
             if _SHAPES.search(text):
                 return True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config import Settings
 from holdfast.config.setting_type import PLAIN_NAME, rows, table
-from holdfast.event import Subscriber
+from holdfast.event import BatchAlert, BatchChanged, ModelUsed, Only, Subscriber
 from holdfast.extension import Extension
 from holdfast.store import Component, Statements, StateStatement
 from holdfast_llm.batch.failure import ERROR_CLASSES
@@ -104,7 +104,7 @@ class BatchExtension(Extension):
     def metrics(self, registry: Any, labels: Any) -> Subscriber | None:
         from holdfast_llm.telemetry import BatchCounts
 
-        return BatchCounts(registry, labels).count
+        return Only((BatchChanged, BatchAlert, ModelUsed), BatchCounts(registry, labels).count)
 
     def gauges(self) -> Sequence[GaugeSet]:
         from holdfast_llm.telemetry import GAUGES

@@ -23,10 +23,9 @@ WHERE org_id = :org_id AND review_id = :review_id AND intended_at IS NULL
   AND erased_at IS NULL;
 
 -- hold_changelist :maybe — serializes the versions that are about to notify
--- Only PostgreSQL locks the row: SQLite has one writer.
 SELECT changelist_id FROM holdfast.changelist
 WHERE org_id = :org_id AND changelist_id = :changelist_id
-{only postgres}FOR UPDATE{end};
+{lock_row(changelist)};
 
 -- mark_intended :maybe — fixes findings and recipients; not for an erased review
 UPDATE holdfast.review SET intended_at = coalesce(intended_at, {now}), updated_at = {now}

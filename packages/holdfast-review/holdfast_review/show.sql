@@ -44,10 +44,7 @@ LEFT JOIN holdfast.job_envelope AS job
 LEFT JOIN holdfast.job_outcome AS ended ON ended.org_id = job.org_id AND ended.job_id = job.id
 LEFT JOIN holdfast.job_running AS running
   ON running.org_id = job.org_id AND running.job_id = job.id
-LEFT JOIN holdfast.job_attempt AS attempt
-  ON attempt.org_id = job.org_id AND attempt.job_id = job.id AND attempt.number = (
-    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
-    WHERE newest.org_id = job.org_id AND newest.job_id = job.id)
+{last_attempt attempt: job.org_id, job.id}
 WHERE review.org_id = :org_id AND review.review_id = :review_id;
 
 -- list_findings :many — the findings, the most severe first

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config import Settings
-from holdfast.event import Subscriber
+from holdfast.event import Only, Subscriber
 from holdfast.extension import Extension
 from holdfast.store import Component, Statements, StateStatement
 from holdfast_llm.settings import COLLECTOR, SUBMITTER
@@ -85,6 +85,7 @@ class RewriteExtension(Extension):
         return (GAUGES,)
 
     def metrics(self, registry: Any, labels: Any) -> Subscriber:
+        from holdfast_rewrite.event import RewriteJudged, RewriteMoved
         from holdfast_rewrite.metrics import RewriteCounts
 
-        return RewriteCounts(registry, labels).count
+        return Only((RewriteJudged, RewriteMoved), RewriteCounts(registry, labels).count)

@@ -77,7 +77,7 @@ SELECT request.job_id, request.rewrite_request_id, 'complaint_rewrite' AS task, 
            ended.claimed_at, running.claimed_at, submitted.claimed_at,
            (SELECT min(CAST({field(past.value, at)} AS {instant}))
             FROM holdfast.job_remainder AS gone
-            CROSS JOIN {only sqlite}json_each(gone.events) AS past{end}{only postgres}LATERAL jsonb_array_elements(gone.events) AS past (value){end}
+            CROSS JOIN {elements(gone.events) AS past}
             WHERE gone.org_id = request.org_id AND gone.job_id = request.job_id
               AND {field(past.value, name)} = 'job.started')) AS started_at,
        (SELECT min(event.at) FROM holdfast.audit_event AS event
@@ -106,10 +106,7 @@ LEFT JOIN holdfast.job_waiting AS waiting
   ON waiting.org_id = job.org_id AND waiting.job_id = job.id
 LEFT JOIN holdfast.job_submitted AS submitted
   ON submitted.org_id = job.org_id AND submitted.job_id = job.id
-LEFT JOIN holdfast.job_attempt AS attempt
-  ON attempt.org_id = job.org_id AND attempt.job_id = job.id AND attempt.number = (
-    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
-    WHERE newest.org_id = job.org_id AND newest.job_id = job.id)
+{last_attempt attempt: job.org_id, job.id}
 LEFT JOIN holdfast.batch_item AS item
   ON item.org_id = request.org_id AND item.job_id = request.job_id
  AND NOT EXISTS (SELECT 1 FROM holdfast.batch_item AS later

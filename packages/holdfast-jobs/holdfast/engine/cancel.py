@@ -17,7 +17,7 @@ from holdfast.engine.dead_letter import end_canceled_replays
 from holdfast.engine.handler import Registry
 from holdfast.engine.job import Actor, State
 from holdfast.engine.state_hook import reached_row, run_state_statements
-from holdfast.errors import Forbidden, InvalidJob, JobNotFound
+from holdfast.errors import Forbidden, InvalidJob, JobNotFound, StoreBusy
 from holdfast.store import Row, Statements, Store, Tx
 from holdfast.store.caller_connection import noting_queues
 
@@ -52,11 +52,10 @@ def cancel_job(
     _check_role(store, registry, org_id=org_id, job_id=job_id, actor=actor, role=role)
 
     def work(tx: Tx) -> CancelAnswer:
-        jobs = tx.many(SQL.list_cancelable, jobs=[{"org_id": org_id, "id": job_id}])
-        if not jobs:
-            raise JobNotFound(job_id)
-        (answer,) = request_cancels(tx, jobs, actor=actor, reason=reason).values()
-        return answer
+        asked = [{"org_id": org_id, "id": job_id}]
+        for answer in request_cancels(tx, asked, actor=actor, reason=reason).values():
+            return answer
+        raise JobNotFound(job_id)
 
     with noting_queues() as queues:
         # The caller gets a quick reply, even while another transaction holds the row.
@@ -77,28 +76,23 @@ def check_texts(actor: Actor, reason: str) -> None:
 
 def request_cancels(
     tx: Tx,
-    jobs: Sequence[Row],
+    asked: Sequence[Row],
     *,
     actor: Actor,
     reason: str,
     detail: Mapping[str, Any] | None = None,
 ) -> dict[tuple[str, str], CancelAnswer]:
-    """Cancel jobs of ``list_cancelable`` in a fixed number of statements; all are audited."""
-    keys = [(str(job["org_id"]), str(job["id"])) for job in jobs]
-    asked = [{"org_id": org_id, "id": job_id} for org_id, job_id in keys]
-    tx.affected(SQL.insert_cancels, jobs=asked)
-    stopped = _keys(tx.many(SQL.cancel_jobs, jobs=asked))
-    running = _keys(tx.many(SQL.find_running, jobs=asked)) if len(stopped) < len(keys) else set()
-    answers = {
-        key: CancelAnswer.CANCELED
-        if key in stopped
-        else CancelAnswer.REQUESTED
-        if key in running
-        else CancelAnswer.TOO_LATE
-        for key in keys
-    }
+    """Cancel jobs in a fixed number of statements; all are audited. Returns those that exist."""
+    jobs = _hold(tx, asked)
+    answers = {key: _ANSWERS.get(job["state"], CancelAnswer.TOO_LATE) for key, job in jobs.items()}
+    open_jobs = [jobs[key] for key, answer in answers.items() if answer != CancelAnswer.TOO_LATE]
+    waiting = [jobs[key] for key, answer in answers.items() if answer is CancelAnswer.CANCELED]
+    if open_jobs:
+        tx.affected(SQL.insert_cancels, jobs=_ids(open_jobs))
+    if waiting:
+        tx.many(SQL.cancel_jobs, jobs=_ids(waiting))
     entries, canceled = list[audit.Entry](), list[Row]()
-    for key, job in zip(keys, jobs, strict=True):
+    for key, job in jobs.items():
         attempt = job["attempt_count"] + 1
         says = {"reason": reason[:200], "answer": answers[key], "was": job["state"]}
         says |= detail or {}
@@ -112,8 +106,37 @@ def request_cancels(
     return answers
 
 
-def _keys(rows: Sequence[Row]) -> set[tuple[str, str]]:
-    return {(str(row["org_id"]), str(row["id"])) for row in rows}
+_ANSWERS = {
+    State.QUEUED: CancelAnswer.CANCELED,
+    State.BATCH_SUBMITTED: CancelAnswer.CANCELED,
+    State.PROCESSING: CancelAnswer.REQUESTED,
+}
+# A job is seldom moved by another transaction even once while it is canceled.
+HOLDS = 10
+
+
+def _hold(tx: Tx, asked: Sequence[Row]) -> dict[tuple[str, str], Row]:
+    """Return these jobs, with the columns of ``list_cancelable``, and keep each where it is.
+
+    A settle, a claim or a rescue that began before has ended then, and a later one waits and finds
+    the request. So the state that is returned decides.
+    """
+    held = set[tuple[str, str]]()
+    for _ in range(HOLDS):
+        missing = [row for row in asked if _key(row) not in held]
+        held |= {_key(row) for row in tx.many(SQL.hold_places, jobs=_ids(missing))}
+        jobs = {_key(row): row for row in tx.many(SQL.list_cancelable, jobs=_ids(asked))}
+        if jobs.keys() <= held:
+            return jobs
+    raise StoreBusy("Other transactions moved a job while it was canceled. Try again.")
+
+
+def _ids(rows: Sequence[Row]) -> list[Row]:
+    return [{"org_id": row["org_id"], "id": row["id"]} for row in rows]
+
+
+def _key(row: Row) -> tuple[str, str]:
+    return str(row["org_id"]), str(row["id"])
 
 
 def _check_role(

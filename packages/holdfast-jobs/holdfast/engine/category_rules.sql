@@ -10,7 +10,8 @@ FROM {rows events: org_id uuid, id uuid, name text, attempt integer, detail json
 JOIN holdfast.job AS job ON job.org_id = events.org_id AND job.id = events.id
 WHERE {numbered} AND NOT EXISTS (
     SELECT 1 FROM holdfast.audit_event AS event
-    WHERE event.job_id = job.id AND event.jobs IS NULL AND event.name = events.name AND event.detail = events.detail);
+    WHERE event.org_id = job.org_id AND event.job_id = job.id AND event.jobs IS NULL
+      AND event.name = events.name AND event.detail = events.detail);
 
 -- insert_notes :affected — notes that a job derived about events of its tenant
 INSERT INTO holdfast.audit_note (org_id, event_id, job_id, name, note, created_at)

@@ -6,14 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from holdfast.clock import read_instant
 from holdfast.engine.capacity import consume_tokens, find_capacity
 from holdfast.engine.fairness import (
+    NOBODY,
     Allocation,
     Capacity,
     CursorPosition,
@@ -314,12 +313,49 @@ def _claim_free(
         for request, granted in zip(requests, allocation, strict=True)
         for share in _shares(request, granted)
     ]
-    claimed = _write_claim(store, lambda tx: _claim_backlogs(tx, rules, requests[0], shares))
+    claimed = _write_claim(store, lambda tx: _claim_shares(tx, rules, requests[0], shares))
     claimed = with_stages(store, claimed)
     for request, granted in zip(requests, allocation, strict=True):
         own = [job for job in claimed if job.queue == request.queue]
         _note(request, granted, own)
         yield request, interleave_tenants(own)
+
+
+def claim_next(
+    store: Store,
+    rules: Rules,
+    first: ClaimRequest,
+    cursors: Mapping[str, RoundRobinCursor],
+    floors: Mapping[tuple[str, str, str], str] | None = None,
+) -> list[Claimed]:
+    """Claim jobs without a limit key of the next waiting tenant of each queue, in one statement.
+
+    For a worker that was idle: it saves the statement that finds the backlogs. *first* has the
+    limit for each tenant; *cursors* are those of the queues. Queues with limits are left out. With
+    *floors* these backlogs are claimed from instead, each after its floor.
+    """
+    free = [
+        queue
+        for queue in cursors
+        if not rules.is_paused(queue) and not rules.is_limited(queue, ("",))
+    ]
+    share = {"limit_key": "", "quota": first.limit}
+    if floors is None:
+        next_tenant = {**share, "org_id": None, "floor": NOBODY}
+        shares = [
+            {**next_tenant, "queue": queue, "served": cursors[queue].position.before}
+            for queue in free
+        ]
+    else:
+        shares = [
+            {**share, "queue": queue, "org_id": org_id, "served": None, "floor": floor}
+            for (queue, key, org_id), floor in floors.items()
+            if queue in free and key == ""
+        ]
+    claimed = _write_claim(store, lambda tx: _claim_shares(tx, rules, first, shares))
+    for job in claimed:
+        cursors[job.queue].position = CursorPosition(job.org_id)
+    return with_stages(store, claimed)
 
 
 def _claim_other(store: Store, rules: Rules, request: ClaimRequest) -> list[Claimed]:
@@ -361,7 +397,7 @@ def _claim_limited(tx: Tx, rules: Rules, request: ClaimRequest) -> tuple[list[Cl
     if request.order is Order.CREATED_AT_ASC:
         claimed = _claim_oldest(tx, rules, request, capacity)
     else:
-        claimed = _claim_backlogs(tx, rules, request, _shares(request, allocation))
+        claimed = _claim_shares(tx, rules, request, _shares(request, allocation))
     if claimed:
         consume_tokens(tx, rules, request.queue, claimed)
     return claimed, allocation
@@ -374,6 +410,7 @@ def _shares(request: ClaimRequest, allocation: Allocation) -> list[dict[str, Any
             "queue": request.queue,
             "limit_key": key,
             "org_id": org_id,
+            "served": None,
             "quota": jobs,
             "floor": floors[key, org_id],
         }
@@ -381,7 +418,7 @@ def _shares(request: ClaimRequest, allocation: Allocation) -> list[dict[str, Any
     ]
 
 
-def _claim_backlogs(
+def _claim_shares(
     tx: Tx, rules: Rules, request: ClaimRequest, shares: Sequence[Mapping[str, Any]]
 ) -> list[Claimed]:
     """Claim the share of each backlog, with the worker and the lease of *request*."""
@@ -459,8 +496,3 @@ def _note(request: ClaimRequest, allocation: Allocation, claimed: Sequence[Claim
         backlog.position = max([*turns, backlog.position or ""])
         if turns:
             backlog.floor = max(turns)
-
-
-def read_clock(store: Store) -> datetime:
-    """The current time of the store, which decides leases and deadlines."""
-    return read_instant(store.one(SQL.read_clock)["now"])

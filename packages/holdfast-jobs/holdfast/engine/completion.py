@@ -59,6 +59,10 @@ Ended = Outcome | Settled | Unproven
 """How a stage ended: an outcome to settle, or one that its handler has settled itself."""
 
 
+def outcome_of(ended: Ended) -> Outcome:
+    return ended.outcome if isinstance(ended, (Settled, Unproven)) else ended
+
+
 @dataclass(slots=True)
 class Completion:
     """The outcome that a handler records in its own transaction. One for each executed stage."""

@@ -16,31 +16,29 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from holdfast.clock import read_instant
 from holdfast.document import encode
 from holdfast.engine import audit, unique
-from holdfast.engine.handler import EnqueueRefused, Handler
+from holdfast.engine.handler import EnqueueRefused
 from holdfast.engine.job import SYSTEM, State, current
-from holdfast.engine.key_template import with_keys
-from holdfast.engine.payload_reader import Signature
-from holdfast.engine.payload_values import is_structured, to_document
-from holdfast.engine.request import InsertRows, JobRequest, Options, full_key, key_for, prepare
+from holdfast.engine.payloads import Chunks
+from holdfast.engine.request import InsertRows, JobRequest, full_key, key_for, prepare
 from holdfast.engine.state_hook import outside, run_state_statements
 from holdfast.errors import (
-    Forbidden,
-    InvalidJob,
     QueueFull,
     RuleBroken,
     StoreBusy,
 )
 from holdfast.event import About, JobEnqueued
-from holdfast.ids import JobId, MalformedId, OrgId, read_named_id
-from holdfast.store import Row, Statements, Store, Tx
+from holdfast.ids import JobId, OrgId
+from holdfast.store import Row, Statement, Statements, Store, Tx
 from holdfast.store.caller_connection import Steps, run
 from holdfast.store.dialect import Dialect
 
@@ -62,8 +60,6 @@ __all__ = [
     "borrowed_steps",
     "events_of",
     "full_key",
-    "held_to",
-    "inherit",
     "insert",
     "insert_steps",
     "key_for",
@@ -72,11 +68,6 @@ __all__ = [
 
 SQL = Statements("holdfast.engine", "job.sql")
 JOB_TYPE_SQL = Statements("holdfast.engine", "job_type.sql")
-
-# Up to this many jobs are one statement. More are written in chunks: large enough for the server,
-# small enough to validate one chunk while the previous one is written.
-ONE_STATEMENT = 500
-CHUNK = 250
 
 T = TypeVar("T")
 
@@ -139,117 +130,8 @@ def attach(enqueued: list[Enqueued], jobs: Any) -> list[Enqueued]:
     return enqueued
 
 
-def is_same_tenant(one: object, other: object) -> bool:
-    """Whether two ids, or names, are those of one tenant."""
-    try:
-        return read_named_id(one) == read_named_id(other)
-    except MalformedId:
-        return str(one) == str(other)
-
-
-def held_to(request: JobRequest, org_id: str | None) -> JobRequest:
-    """Return a prepared request, if it belongs to the tenant that the call is bound to."""
-    if org_id is not None and not is_same_tenant(request.org_id, org_id):
-        raise Forbidden(f"A request for another tenant than {org_id} cannot be enqueued here.")
-    return request
-
-
-def inherit(org_id: str | None, options: Options) -> dict[str, Any]:
-    """The fields of a request; a running job enqueues for its own tenant and correlation."""
-    running = current.get()
-    if running is None:
-        return {"org_id": org_id, **options}
-    if org_id is not None and not is_same_tenant(org_id, running.org_id):
-        raise Forbidden(
-            f"Job {running.id} of tenant {running.org_id} cannot enqueue for another tenant."
-        )
-    return {
-        "org_id": running.org_id,
-        "project_id": running.project_id,
-        "correlation_id": running.correlation_id,
-        "request_id": running.request_id,
-        "traceparent": running.traceparent,
-        **options,
-    }
-
-
-def accept_payloads(
-    handler: Handler, payloads: Iterable[Mapping[str, Any] | JobRequest]
-) -> Iterable[Mapping[str, Any] | JobRequest]:
-    """Payloads as documents, checked against the parameters and classes that handlers declare.
-
-    Raises InvalidJob. A payload that handlers take as a dict is not checked.
-    """
-    if not isinstance(payloads, Iterable):
-        return payloads
-    declared = [
-        stage.signature
-        for stage in handler.stages
-        if stage.signature is not None and stage.signature.is_declared
-    ]
-    if not declared:
-        return [one if type(one) is dict else _document_of(one) for one in payloads]
-    return [
-        replace(one, payload=_checked(one.payload, declared))
-        if isinstance(one, JobRequest)
-        else _checked(one, declared)
-        for one in payloads
-    ]
-
-
-def _checked(payload: Any, declared: Sequence[Signature]) -> Any:
-    if isinstance(payload, Mapping) or is_structured(type(payload)):
-        payload = to_document(payload)
-        for signature in declared:
-            signature.check(payload)
-    return payload
-
-
-def _document_of(payload: Any) -> Any:
-    if isinstance(payload, (JobRequest, Mapping, type)):
-        return payload
-    return to_document(payload) if is_structured(type(payload)) else payload
-
-
-def requests_of(
-    handler: Handler,
-    payloads: Iterable[Mapping[str, Any] | JobRequest],
-    org_id: str | None,
-    options: Options,
-    default_org: str | None,
-) -> Sequence[tuple[Mapping[str, Any], JobRequest]]:
-    """Pair payloads with their requests: prepared ones, or one request shared by all others."""
-    given = inherit(org_id, options)
-    bound_to = given["org_id"]
-    if unknown := sorted(set(given) - set(JobRequest.__slots__)):
-        raise InvalidJob(dict.fromkeys(unknown, "is not an option of enqueue"))
-    if not isinstance(payloads, Iterable):
-        raise InvalidJob({"payloads": f"must be a list, not {type(payloads).__name__}"})
-    tenant = default_org if bound_to is None else bound_to
-    shared = JobRequest(payload={}, **{**given, "org_id": tenant})
-    items = [
-        (item.payload, held_to(item, bound_to)) if isinstance(item, JobRequest) else (item, shared)
-        for item in payloads
-    ]
-    return with_keys(handler, items)
-
-
-def chunks_of(
-    handler: Handler,
-    items: Sequence[tuple[Mapping[str, Any], JobRequest]],
-    *,
-    ids: Sequence[str],
-    whole: bool,
-    **prepared: Any,
-) -> list[Callable[[], InsertRows]]:
-    """The rows to insert, in pieces validated when consumed; with *whole*, in one piece."""
-    # Keys are locked before any row is inserted.
-    whole = whole or any(request.unique_key or request.deadline for _, request in items)
-    size = CHUNK if len(items) > ONE_STATEMENT and not whole else len(items)
-    return [
-        partial(prepare, handler, items[at : at + size], ids=ids[at : at + size], **prepared)
-        for at in range(0, len(items), size or 1)
-    ]
+Created = dict[str, str | datetime]
+"""When each new job was stored, by id."""
 
 
 def insert_steps(batch: InsertRows) -> Steps[list[Enqueued]]:
@@ -263,7 +145,7 @@ def _insert_steps(batch: InsertRows) -> Steps[list[Enqueued]]:
     if batch.has_producer:
         yield JOB_TYPE_SQL.insert_units, {"units": batch.units}
     rows = yield SQL.insert_jobs, {"jobs": batch.distinct, "shared": batch.shared}
-    created = {row["id"]: row for row in rows}
+    created = {row["id"]: row["created_at"] for row in rows}
     if batch.has_producer and len(created) < len(batch.jobs):
         unused = [unit for unit in batch.units if unit["job_id"] not in created]
         yield JOB_TYPE_SQL.release_units, {"units": unused}
@@ -298,58 +180,111 @@ def insert(store: Store, batch: InsertRows) -> list[Enqueued]:
     """Insert rows in a separate transaction: one round trip if there are no duplicates."""
     if batch.has_producer or unique.has_flow(batch):
         return _refusing(store, batch, lambda: _write(store, lambda tx: insert_in(tx, batch)))
+    if not batch.has_keys:
+        # A lost reply: the jobs are there, and their ids are taken.
+        with suppress(RuleBroken):
+            at = _write(
+                store,
+                lambda tx: tx.values(SQL.insert_new_jobs, jobs=batch.jobs, shared=batch.shared),
+                single=True,
+            )
+            if at:
+                return _all_new(batch, at[0][0])
     rows = _refusing(
         store,
         batch,
         lambda: _write(
             store,
-            lambda tx: tx.many(SQL.insert_jobs, jobs=batch.distinct, shared=batch.shared),
+            lambda tx: tx.values(SQL.insert_jobs, jobs=batch.distinct, shared=batch.shared),
             single=True,
         ),
     )
-    created = {row["id"]: row for row in rows}
-    if len(created) == len(batch.jobs):
-        return _all_new(batch, created)
-    return _write(store, lambda tx: run(tx, _answer_steps(batch, created)))
+    if len(rows) == len(batch.jobs):
+        return _all_new(batch, rows[0][1])
+    return _write(store, lambda tx: run(tx, _answer_steps(batch, dict(rows))))
 
 
 def insert_in(tx: Tx, batch: InsertRows) -> list[Enqueued]:
     """Insert rows in an open transaction of the store."""
+    if len(batch.shared) > 1:
+        tx.allow_hash_joins()
     answers = run(tx, insert_steps(batch))
     run_state_statements(tx, (outside(*job, State.CANCELED) for job in batch.superseded))
     return answers
 
 
-def insert_chunks(
-    store: Store, chunks: Sequence[Callable[[], InsertRows]]
-) -> tuple[list[InsertRows], list[Enqueued]]:
+def insert_chunks(store: Store, chunks: Chunks) -> tuple[list[InsertRows], list[Enqueued]]:
     """Insert any number of jobs in one transaction, chunk by chunk: all of them or none.
 
     A chunk is validated while the server writes the previous one. Besides the caller's payloads and
     the results, only one or two chunks are in memory. Building a chunk again yields the same rows.
     """
 
-    def work(tx: Tx) -> tuple[list[InsertRows], list[Enqueued]]:
-        batches: list[InsertRows] = []
-        created: dict[str, Row] = {}
-        pending: Callable[[], list[Row]] | None = None
-        try:
-            for chunk in chunks:
-                batch = chunk()
-                if pending is not None:
-                    # Each reply is read only once, even if it is an error.
-                    answer, pending = pending, None
-                    created |= {row["id"]: row for row in answer()}
-                pending = tx.begin(SQL.insert_jobs, jobs=batch.distinct, shared=batch.shared)
-                batches.append(batch)
-        finally:
-            # Also after an error: the connection must be free for the rollback.
-            if pending is not None:
-                created |= {row["id"]: row for row in pending()}
-        answers = [answer for batch in batches for answer in run(tx, _answer_steps(batch, created))]
-        return batches, answers
+    # The jobs have keys, a queue has a depth limit, or the reply to the first commit was lost.
+    with suppress(_HasKeys, RuleBroken):
+        return _write(store, partial(_insert_new, chunks))
+    return _refusing(store, chunks[0], lambda: _write(store, partial(_insert_known, chunks)))
 
-    return _refusing(store, chunks[0], lambda: _write(store, work))
+
+def _insert_new(chunks: Chunks, tx: Tx) -> tuple[list[InsertRows], list[Enqueued]]:
+    batches, answers = [], []
+    with closing(_inserted(tx, chunks, SQL.insert_new_jobs, _new_jobs)) as inserted:
+        for batch, rows in inserted:
+            if not rows:
+                raise _HasKeys
+            batches.append(batch)
+            answers += _all_new(batch, rows[0][0])
+    return batches, answers
+
+
+def _insert_known(chunks: Chunks, tx: Tx) -> tuple[list[InsertRows], list[Enqueued]]:
+    batches = []
+    created: Created = {}
+    with closing(_inserted(tx, chunks, SQL.insert_jobs, attrgetter("distinct"))) as inserted:
+        for batch, rows in inserted:
+            batches.append(batch)
+            created.update(rows)
+    answers = [run(tx, _answer_steps(batch, created)) for batch in batches]
+    return batches, [answer for some in answers for answer in some]
+
+
+def _inserted(
+    tx: Tx,
+    chunks: Chunks,
+    statement: Statement,
+    jobs_of: Callable[[InsertRows], list[dict[str, Any]]],
+) -> Generator[tuple[InsertRows, list[tuple[Any, ...]]]]:
+    """Insert each chunk, and yield it with its rows while the server writes the next."""
+    sent: tuple[InsertRows, Callable[[], list[tuple[Any, ...]]]] | None = None
+    try:
+        for chunk in chunks:
+            batch = chunk()
+            jobs = jobs_of(batch)
+            # Each reply is read only once, even if it is an error.
+            done, sent = sent, None
+            rows = done[1]() if done is not None else []
+            if len(batch.shared) > 1:
+                tx.allow_hash_joins()
+            sent = batch, tx.begin(statement, jobs=jobs, shared=batch.shared)
+            if done is not None:
+                yield done[0], rows
+        done, sent = sent, None
+        if done is not None:
+            yield done[0], done[1]()
+    finally:
+        # After an error: the connection must be free for the rollback.
+        if sent is not None:
+            sent[1]()
+
+
+def _new_jobs(batch: InsertRows) -> list[dict[str, Any]]:
+    if batch.has_keys:
+        raise _HasKeys
+    return batch.jobs
+
+
+class _HasKeys(Exception):
+    """Jobs that are not known to be new must be inserted with insert_jobs."""
 
 
 def _write(store: Store, work: Callable[[Tx], T], *, single: bool = False) -> T:
@@ -381,10 +316,10 @@ def _refused(store: Store, batch: InsertRows) -> EnqueueRefused:
     return EnqueueRefused(job_type, None if rule is None else rule["producer"])
 
 
-def _answer_steps(batch: InsertRows, created: Mapping[str, Row]) -> Steps[list[Enqueued]]:
+def _answer_steps(batch: InsertRows, created: Created) -> Steps[list[Enqueued]]:
     missing = [job for job in batch.jobs if job["id"] not in created]
     if not missing:
-        return _all_new(batch, created)
+        return [_new(batch, job, read_instant(created[job["id"]])) for job in batch.jobs]
     keys = [
         {
             "org_id": batch.shared_of(job)["org_id"],
@@ -394,15 +329,16 @@ def _answer_steps(batch: InsertRows, created: Mapping[str, Row]) -> Steps[list[E
         for job in missing
     ]
     found = yield SQL.find_duplicates, {"keys": keys}
-    by_key = {row["idempotency_key"]: row for row in found}
+    known = [{"org_id": row["org_id"], "id": row["id"]} for row in found]
+    seen = {row["job_id"] for row in (yield SQL.record_seen, {"seen": known})}
+    by_key = {row["idempotency_key"]: row for row in found if row["id"] in seen}
     refused = [job for job in missing if batch.key_of(job) not in by_key]
     if refused:
         yield from _refuse_steps(batch, refused)
-    yield SQL.record_seen, {"seen": [{"org_id": row["org_id"], "id": row["id"]} for row in found]}
     answers, differing = [], []
     for job in batch.jobs:
         if job["id"] in created:
-            created_at = read_instant(created[job["id"]]["created_at"])
+            created_at = read_instant(created[job["id"]])
             answers.append(_new(batch, job, created_at))
             continue
         original = by_key[batch.key_of(job)]
@@ -445,16 +381,10 @@ def _differing(batch: InsertRows, job: Mapping[str, Any], original: Row) -> audi
     return audit.Entry(original["org_id"], original["id"], "job.duplicate_differs", attempt, detail)
 
 
-def _all_new(batch: InsertRows, created: Mapping[str, Row]) -> list[Enqueued]:
-    """The answers for new jobs. Those of one statement have one time, which is converted once."""
-    answers, last, at = [], None, batch.made_at
-    for job in batch.jobs:
-        stored_at = created[job["id"]]["created_at"]
-        if stored_at != last:
-            last, at = stored_at, read_instant(stored_at)
-        assert at is not None
-        answers.append(_new(batch, job, at))
-    return answers
+def _all_new(batch: InsertRows, stored_at: str | datetime) -> list[Enqueued]:
+    """The answers for the new jobs of one statement, which have one time."""
+    created_at = read_instant(stored_at)
+    return [_new(batch, job, created_at) for job in batch.jobs]
 
 
 def _new(batch: InsertRows, job: Mapping[str, Any], created_at: datetime) -> Enqueued:

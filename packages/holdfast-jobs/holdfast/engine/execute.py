@@ -16,7 +16,7 @@ from holdfast.engine import category_rules, development
 from holdfast.engine.await_event import AwaitEvent
 from holdfast.engine.category import Category
 from holdfast.engine.classify import failure_of, fault_of, lacks_connection, retry_after_of
-from holdfast.engine.completion import Ended, stage_outcome
+from holdfast.engine.completion import Ended, outcome_of, stage_outcome
 from holdfast.engine.handler import Handler, Registry, Runnable, Stage
 from holdfast.engine.job import (
     Canceled,
@@ -137,20 +137,19 @@ def execute(
 ) -> Ended:
     """Run a synchronous stage in this thread, or an asynchronous one on its own event loop."""
     if tracing is None:
-        outcome = _execute(context, execution, rng)
-        completion = context.completion
-        # Most handlers do not complete in their own transaction.
-        if completion.settled is None and completion.outcome is None:
-            return outcome
-        return completion.ended(outcome)
+        return _ended(context, _execute(context, execution, rng))
     with tracing.executing(context.job) as record_outcome:
-        ended = context.completion.ended(_execute(context, execution, rng))
-        record_outcome(_outcome_of(ended))
+        ended = _ended(context, _execute(context, execution, rng))
+        record_outcome(outcome_of(ended))
         return ended
 
 
-def _outcome_of(ended: Ended) -> Outcome:
-    return ended if isinstance(ended, Outcome) else ended.outcome
+def _ended(context: Context, outcome: Outcome) -> Ended:
+    completion = context.completion
+    # Most handlers do not complete in their own transaction.
+    if completion.settled is None and completion.outcome is None:
+        return outcome
+    return completion.ended(outcome)
 
 
 def _execute(context: Context, execution: Execution, rng: random.Random) -> Outcome:
@@ -186,7 +185,7 @@ async def execute_async(
         return context.completion.ended(await _execute_async(context, execution, rng))
     with tracing.executing(context.job) as record_outcome:
         ended = context.completion.ended(await _execute_async(context, execution, rng))
-        record_outcome(_outcome_of(ended))
+        record_outcome(outcome_of(ended))
         return ended
 
 

@@ -95,7 +95,7 @@ FROM {rows known: queue text, limit_key text, org_id uuid, floor uuid};
 SELECT queues.name AS queue,
        coalesce(round.stands_at,
                 (SELECT job.org_id FROM holdfast.job_ready AS job
-                 WHERE job.queue = queues.name
+                 WHERE job.queue = queues.name AND job.lease_token >= 0
                  ORDER BY job.queue, job.created_at, job.job_id LIMIT 1)) AS stands_at,
        coalesce(round.turn_left, 1) AS turn_left
 FROM {rows queues: name text}
@@ -151,27 +151,16 @@ heads AS MATERIALIZED (
 SELECT heads.org_id FROM heads WHERE heads.due_at <= {now} ORDER BY heads.due_at;
 
 -- promote_fairly :many — crosses tenants: promote_due with a limit per tenant
--- Only PostgreSQL has LATERAL.
 WITH due AS MATERIALIZED (
     SELECT job.org_id, job.job_id
     FROM {rows tenants: org_id uuid}
-    {only sqlite}
-    CROSS JOIN holdfast.job_waiting AS job
-    WHERE job.org_id = tenants.org_id AND job.job_id IN (
-        SELECT waiting.job_id FROM holdfast.job_waiting AS waiting
-        WHERE waiting.queue = :queue AND waiting.org_id = tenants.org_id
-          AND waiting.not_before_at <= {now}
-        ORDER BY waiting.queue, waiting.org_id, waiting.not_before_at
-        LIMIT :each)
-    {end}
-    {only postgres}
-    CROSS JOIN LATERAL (
+    {lateral job: holdfast.job_waiting (org_id, job_id)}
         SELECT waiting.org_id, waiting.job_id FROM holdfast.job_waiting AS waiting
         WHERE waiting.queue = :queue AND waiting.org_id = tenants.org_id
           AND waiting.not_before_at <= {now}
         ORDER BY waiting.queue, waiting.org_id, waiting.not_before_at
         LIMIT :each
-        {skip_held(waiting)}) AS job
+        {skip_held(waiting)}
     {end}
 )
 UPDATE holdfast.job_waiting AS job

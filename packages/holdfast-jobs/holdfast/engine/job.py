@@ -7,7 +7,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from holdfast.about import About
 
 # Modules below the engine import actors from holdfast.actor.
 from holdfast.actor import SYSTEM as SYSTEM
@@ -19,9 +21,6 @@ from holdfast.engine.job_state import TRANSITIONS as TRANSITIONS
 from holdfast.engine.job_state import State as State
 from holdfast.errors import RowInvalid
 from holdfast.ids import JobId, OrgId
-
-if TYPE_CHECKING:
-    from holdfast.event import About
 
 DEAD_LETTER_QUEUE = "q:deadletter"
 DEFAULT_QUEUE = "q:default"
@@ -150,9 +149,6 @@ class Claimed:
 
     @property
     def about(self) -> About:
-        # Commands that only read jobs need no events.
-        from holdfast.event import About
-
         return About(
             self.id,
             self.job_type,

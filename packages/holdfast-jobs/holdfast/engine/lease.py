@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
+from holdfast.clock import read_instant
 from holdfast.engine.job import Claimed, ClaimId, claim_of, claim_row
 from holdfast.errors import StoreBusy
 from holdfast.store import Row, Statements, Store
@@ -53,3 +55,8 @@ def renew_leases(
         frozenset(map(claim_of, rows)),
         frozenset(map(claim_of, asked)),
     )
+
+
+def read_clock(store: Store) -> datetime:
+    """The current time of the store, which decides leases and deadlines."""
+    return read_instant(store.one(SQL.read_clock)["now"])

@@ -28,9 +28,10 @@ SELECT
            AND past.key_expires_at < {now}
          ORDER BY past.finished_at LIMIT 1),
         (SELECT 1 FROM holdfast.dead_letter AS letter
-         JOIN holdfast.job_outcome AS past
-           ON past.org_id = letter.org_id AND past.job_id = letter.job_id
-         WHERE letter.ended_at < {later(-CAST(:prune_ms AS bigint))} AND past.key_expires_at < {now}
+         CROSS JOIN holdfast.job_outcome AS past
+         WHERE letter.ended_at < {later(-CAST(:prune_ms AS bigint))}
+           AND past.org_id = letter.org_id AND past.job_id = letter.job_id
+           AND past.key_expires_at < {now}
          LIMIT 1),
         (SELECT 1 FROM holdfast.job_envelope AS replay
          JOIN holdfast.job_outcome AS past

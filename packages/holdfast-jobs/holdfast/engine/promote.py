@@ -7,9 +7,11 @@ q:maintenance and is promoted to the queue it was meant for.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 from holdfast.engine.deadline import expire_jobs
+from holdfast.errors import RuleBroken
 from holdfast.event import Events
 from holdfast.store import Row, Statement, Statements, Store
 
@@ -37,7 +39,11 @@ def promote_jobs(store: Store, queues: Collection[str]) -> int:
     """Promote the due jobs of *queues* in bounded passes; returns how many."""
     promoted: list[str] = []
     for queue in queues:
-        moved = _promote(store, SQL.promote_due, queue=queue, limit=LIMIT)
+        try:
+            moved = _promote(store, SQL.promote_due, queue=queue, limit=LIMIT)
+        except RuleBroken:
+            promoted += _promote_by_tenant(store, queue)
+            continue
         promoted += moved
         if len(moved) == LIMIT:
             promoted += _promote_fairly(store, queue)
@@ -54,6 +60,21 @@ def _promote_fairly(store: Store, queue: str) -> list[str]:
         return []
     each = max(1, LIMIT // len(rows))
     return _promote(store, SQL.promote_fairly, queue=queue, tenants=rows, each=each)
+
+
+def _promote_by_tenant(store: Store, queue: str) -> list[str]:
+    """Promote each tenant alone, for when the database refuses a job.
+
+    The rows of that job were changed by hand. The other jobs of its tenant wait until it is
+    repaired; verify names it.
+    """
+    promoted: list[str] = []
+    for tenant in store.many(SQL.find_due, queue=queue, limit=TENANTS_LIMIT):
+        with suppress(RuleBroken):
+            promoted += _promote(
+                store, SQL.promote_fairly, queue=queue, tenants=[tenant], each=LIMIT
+            )
+    return promoted
 
 
 def _promote(store: Store, statement: Statement, **params: Any) -> list[str]:

@@ -187,14 +187,25 @@ class InsertRows:
     made_at: datetime | None = None
     # Tenant, id and type of the jobs that the insert has superseded.
     superseded: list[tuple[str, str, str]] = field(default_factory=list)
+    _scopes: dict[int, str] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether a job may exist already: it has a key or a unit."""
+        return any(
+            job["idempotency_key"] is not None or job["unit_key"] is not None for job in self.jobs
+        )
 
     def key_of(self, job: Mapping[str, Any]) -> str:
         """The idempotency key of a job; that of a job without a given key ends with its id."""
         key: str | None = job["idempotency_key"]
         if key is not None:
             return key
-        frame = self.shared_of(job)
-        scope = scope_of(frame["job_type"], frame["org_id"], frame["project_id"])
+        scope = self._scopes.get(job["frame"])
+        if scope is None:
+            frame = self.shared_of(job)
+            scope = scope_of(frame["job_type"], frame["org_id"], frame["project_id"])
+            self._scopes[job["frame"]] = scope
         return scope + str(job["id"]).replace("-", "")
 
     def shared_of(self, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,6 +219,8 @@ class InsertRows:
         for job in self.jobs:
             if job["idempotency_key"] is not None:
                 first.setdefault(job["idempotency_key"], job["id"])
+        if not first:
+            return self.jobs
         return [
             job for job in self.jobs if first.get(job["idempotency_key"], job["id"]) == job["id"]
         ]

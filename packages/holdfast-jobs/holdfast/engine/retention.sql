@@ -6,37 +6,40 @@ DELETE FROM holdfast.job_envelope
 WHERE (org_id, id) IN (
     SELECT ended.org_id, ended.id FROM {rows ended: org_id uuid, id uuid});
 
--- find_prunable :many — crosses tenants: completed and canceled jobs past their retention
--- The most specific rule of a kind counts: its end is the time before which a job is deleted. Never
--- before the key has expired, and never a job with a unit, which stays unique forever.
+-- rules :fragment — the rules of retention
 WITH rules AS MATERIALIZED (
     SELECT category, job_type, state, {later(-keep_ms)} AS ended_before
     FROM {rows rules: category text, job_type text, state text, keep_ms bigint}
 )
+
+-- end_of_retention :fragment — the time before which a job of this kind is deleted
+SELECT rules.ended_before FROM rules
+WHERE (rules.category IS NULL OR rules.category = asked.category)
+  AND (rules.job_type IS NULL OR rules.job_type = asked.job_type)
+  AND (rules.state IS NULL OR rules.state = past.state)
+ORDER BY CASE WHEN rules.job_type IS NULL THEN 1 ELSE 0 END,
+         CASE WHEN rules.category IS NULL THEN 1 ELSE 0 END,
+         CASE WHEN rules.state IS NULL THEN 1 ELSE 0 END
+LIMIT 1)
+
+-- find_prunable :many — crosses tenants: completed and canceled jobs past their retention
+-- The most specific rule of a kind counts: its end is the time before which a job is deleted. Never
+-- before the key has expired, and never a job with a unit, which stays unique forever.
+{use rules}
 SELECT past.org_id, past.job_id AS id
 FROM holdfast.job_outcome AS past
 JOIN holdfast.job_envelope AS asked ON asked.org_id = past.org_id AND asked.id = past.job_id
 WHERE past.state <> 'failed' AND past.finished_at < {later(-CAST(:shortest_ms AS bigint))}
   AND past.key_expires_at < {now} AND asked.unit_key IS NULL
   AND past.finished_at < (
-      SELECT rules.ended_before FROM rules
-      WHERE (rules.category IS NULL OR rules.category = asked.category)
-        AND (rules.job_type IS NULL OR rules.job_type = asked.job_type)
-        AND (rules.state IS NULL OR rules.state = past.state)
-      ORDER BY CASE WHEN rules.job_type IS NULL THEN 1 ELSE 0 END,
-               CASE WHEN rules.category IS NULL THEN 1 ELSE 0 END,
-               CASE WHEN rules.state IS NULL THEN 1 ELSE 0 END
-      LIMIT 1)
+      {use end_of_retention}
 ORDER BY past.finished_at
 LIMIT :limit
 {skip_held(asked)};
 
 -- find_prunable_failed :many — crosses tenants: failed jobs past their retention
 -- They are kept while the dead letter is open, and the retention starts when it is closed.
-WITH rules AS MATERIALIZED (
-    SELECT category, job_type, state, {later(-keep_ms)} AS ended_before
-    FROM {rows rules: category text, job_type text, state text, keep_ms bigint}
-)
+{use rules}
 SELECT past.org_id, past.job_id AS id
 FROM holdfast.dead_letter AS letter
 JOIN holdfast.job_outcome AS past
@@ -45,23 +48,13 @@ JOIN holdfast.job_envelope AS asked ON asked.org_id = past.org_id AND asked.id =
 WHERE letter.ended_at < {later(-CAST(:shortest_ms AS bigint))}
   AND past.key_expires_at < {now} AND asked.unit_key IS NULL
   AND letter.ended_at < (
-      SELECT rules.ended_before FROM rules
-      WHERE (rules.category IS NULL OR rules.category = asked.category)
-        AND (rules.job_type IS NULL OR rules.job_type = asked.job_type)
-        AND (rules.state IS NULL OR rules.state = past.state)
-      ORDER BY CASE WHEN rules.job_type IS NULL THEN 1 ELSE 0 END,
-               CASE WHEN rules.category IS NULL THEN 1 ELSE 0 END,
-               CASE WHEN rules.state IS NULL THEN 1 ELSE 0 END
-      LIMIT 1)
+      {use end_of_retention}
 ORDER BY letter.ended_at
 LIMIT :limit
 {skip_held(asked)};
 
 -- find_prunable_replays :many — crosses tenants: failed replays whose dead letter is closed
-WITH rules AS MATERIALIZED (
-    SELECT category, job_type, state, {later(-keep_ms)} AS ended_before
-    FROM {rows rules: category text, job_type text, state text, keep_ms bigint}
-)
+{use rules}
 SELECT past.org_id, past.job_id AS id
 FROM holdfast.job_outcome AS past
 JOIN holdfast.job_envelope AS asked ON asked.org_id = past.org_id AND asked.id = past.job_id
@@ -72,14 +65,7 @@ WHERE past.state = 'failed' AND asked.replay_of IS NOT NULL
       WHERE letter.org_id = asked.org_id AND letter.job_id = asked.replay_of
         AND letter.ended_at IS NULL)
   AND past.finished_at < (
-      SELECT rules.ended_before FROM rules
-      WHERE (rules.category IS NULL OR rules.category = asked.category)
-        AND (rules.job_type IS NULL OR rules.job_type = asked.job_type)
-        AND (rules.state IS NULL OR rules.state = past.state)
-      ORDER BY CASE WHEN rules.job_type IS NULL THEN 1 ELSE 0 END,
-               CASE WHEN rules.category IS NULL THEN 1 ELSE 0 END,
-               CASE WHEN rules.state IS NULL THEN 1 ELSE 0 END
-      LIMIT 1)
+      {use end_of_retention}
 ORDER BY past.finished_at
 LIMIT :limit
 {skip_held(asked)};

@@ -23,10 +23,13 @@ def with_stages(store: Store, claimed: list[Claimed]) -> list[Claimed]:
     ]
     if not begun:
         return claimed
-    stored: dict[str, list[Row]] = defaultdict(list)
+    stored: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in store.many(SQL.list_stages, jobs=begun):
-        stored[row["job_id"]].append(row)
-    return [_with_stored(job, stored[job.id]) if job.id in stored else job for job in claimed]
+        stored[row["org_id"], row["job_id"]].append(row)
+    return [
+        _with_stored(job, rows) if (rows := stored.get((job.org_id, job.id))) else job
+        for job in claimed
+    ]
 
 
 def _with_stored(job: Claimed, rows: Iterable[Row]) -> Claimed:

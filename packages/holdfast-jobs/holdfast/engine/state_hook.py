@@ -38,7 +38,8 @@ class Reached(NamedTuple):
 
 def state_reached(job: Claimed, state: str, outcome: Outcome | None = None) -> Reached:
     """What the hook needs to know about a job that reached *state*."""
-    workflow_id = workflow_of(job.idempotency_key)
+    key = job.idempotency_key
+    workflow_id = workflow_of(key) if STEP_KEY in key else None
     marker = None if workflow_id is None else STEP
     if isinstance(outcome, Snoozed) and outcome.awaits_event:
         marker = AWAITS

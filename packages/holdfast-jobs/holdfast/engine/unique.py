@@ -196,6 +196,10 @@ def finish_steps(
     if not old:
         return []
     ended = yield SQL.supersede_jobs, {"jobs": old}
+    if len(ended) < len(old):
+        found = {(row["org_id"], row["id"]) for row in ended}
+        rest = [row for row in old if (row["org_id"], row["id"]) not in found]
+        ended = [*ended, *(yield SQL.supersede_jobs, {"jobs": rest})]
     canceled = (yield JOB_SQL.count_attempts, {"jobs": ended}) if ended else []
     entries = [
         audit.Entry(

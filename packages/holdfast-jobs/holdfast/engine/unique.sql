@@ -28,14 +28,36 @@ WHERE NOT EXISTS (SELECT 1 FROM holdfast.job_envelope AS job
                   WHERE job.org_id = mine.org_id AND job.id = mine.job_id);
 
 -- supersede_jobs :many — cancel waiting jobs that no worker has claimed
+-- It waits for a claim of one of them, and then leaves that job out. A job that becomes ready
+-- meanwhile is left out too; the next call finds it.
 INSERT INTO holdfast.job_outcome
     (org_id, job_id, finished_at, key_expires_at, lease_token, attempt_count, state)
+WITH held_waiting AS MATERIALIZED (
+    SELECT place.org_id, place.job_id
+    FROM {rows jobs: org_id uuid, id uuid}
+    JOIN holdfast.job_waiting AS place ON place.org_id = jobs.org_id AND place.job_id = jobs.id
+    WHERE place.lease_token = 0
+    ORDER BY place.org_id, place.job_id
+    {lock_row(place)}
+),
+held_ready AS MATERIALIZED (
+    SELECT place.org_id, place.job_id
+    FROM {rows jobs: org_id uuid, id uuid}
+    JOIN holdfast.job_envelope AS asked ON asked.org_id = jobs.org_id AND asked.id = jobs.id
+    JOIN holdfast.job_ready AS place
+      ON place.queue IN (asked.origin_queue, asked.queue)
+     AND place.limit_key = asked.limit_key AND place.org_id = asked.org_id
+     AND place.turn = coalesce(asked.turn, asked.id) AND place.job_id = asked.id
+    WHERE place.lease_token = 0
+    ORDER BY place.org_id, place.job_id
+    {lock_row(place)}
+)
 SELECT job.org_id, job.id, {now}, {later(coalesce(category.key_ttl_ms, 2592000000))}, 0, 0,
        'canceled'
-FROM {rows jobs: org_id uuid, id uuid}
-JOIN holdfast.job AS job ON job.org_id = jobs.org_id AND job.id = jobs.id
+FROM (SELECT org_id, job_id FROM held_waiting UNION ALL SELECT org_id, job_id FROM held_ready) AS place
+JOIN holdfast.job_envelope AS job ON job.org_id = place.org_id AND job.id = place.job_id
 LEFT JOIN holdfast.category AS category ON category.name = job.category
-WHERE job.state = 'queued' AND job.lease_token = 0 AND job.cancel_requested_at IS NULL
+WHERE TRUE
 RETURNING org_id, job_id AS id;
 
 -- hold_keys :affected — the jobs that hold keys from now on

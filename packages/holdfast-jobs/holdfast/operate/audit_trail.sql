@@ -136,11 +136,11 @@ FROM (
            gone.job_type, {field(past.value, name)}, CAST({field(past.value, attempt)} AS integer),
            {field(past.value, actor_type)}, {field(past.value, actor_id)}, gone.request_id,
            gone.correlation_id, CAST({field(past.value, at)} AS {instant}),
-           {only sqlite}json_extract(past.value, '$.detail'){end}{only postgres}past.value -> 'detail'{end}
+           {json_field(past.value, detail)}
     FROM subject
     JOIN holdfast.job_remainder AS gone
       ON gone.org_id = subject.org_id AND gone.job_id = subject.job_id
-    CROSS JOIN {only sqlite}json_each(gone.events) AS past{end}{only postgres}LATERAL jsonb_array_elements(gone.events) AS past (value){end}
+    CROSS JOIN {elements(gone.events) AS past}
 ) AS told
 WHERE told.id < :before
   AND (CAST(:org_id AS {uuid}) IS NULL OR told.org_id = :org_id)

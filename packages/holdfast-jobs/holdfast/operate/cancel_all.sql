@@ -1,6 +1,6 @@
 -- Jobs that a bulk cancel counts and cancels.
 
--- count_unfinished_of :many — waiting and running jobs of a tenant, filtered; reads :reach of each part
+-- backlogs :fragment — the queues and limit keys of job_ready, walked by its index
 WITH RECURSIVE queues (name) AS (
     SELECT (SELECT job.queue FROM holdfast.job_ready AS job
             WHERE job.queue >= coalesce(CAST(:queue AS text), '')
@@ -26,6 +26,8 @@ lanes (queue, limit_key) AS (
     FROM lanes
     WHERE lanes.limit_key IS NOT NULL
 )
+
+-- counts :fragment — the jobs of each part of a place that a cancel would reach
 SELECT place.part, count(*) AS seen,
        coalesce(sum(CASE WHEN (CAST(:job_type AS text) IS NULL OR asked.job_type = :job_type)
              AND (CAST(:error_class AS text) IS NULL OR :error_class = (
@@ -35,6 +37,10 @@ SELECT place.part, count(*) AS seen,
              AND NOT EXISTS (SELECT 1 FROM holdfast.job_cancel AS cancel
                              WHERE cancel.org_id = place.org_id AND cancel.job_id = place.job_id)
            THEN 1 ELSE 0 END), 0) AS jobs
+
+-- count_unfinished_of :many — waiting and running jobs of a tenant, filtered; reads :reach of each part
+{use backlogs}
+{use counts}
 FROM (SELECT * FROM (
           SELECT 'ready' AS part, job.org_id, job.job_id
           FROM lanes
@@ -68,40 +74,8 @@ JOIN holdfast.job_envelope AS asked ON asked.org_id = place.org_id AND asked.id 
 GROUP BY place.part;
 
 -- count_unfinished :many — crosses tenants: waiting and running jobs, filtered; reads :reach of each part
-WITH RECURSIVE queues (name) AS (
-    SELECT (SELECT job.queue FROM holdfast.job_ready AS job
-            WHERE job.queue >= coalesce(CAST(:queue AS text), '')
-            ORDER BY job.queue, job.limit_key LIMIT 1)
-    UNION ALL
-    SELECT (SELECT job.queue FROM holdfast.job_ready AS job
-            WHERE job.queue > queues.name AND CAST(:queue AS text) IS NULL
-            ORDER BY job.queue, job.limit_key LIMIT 1)
-    FROM queues
-    WHERE queues.name IS NOT NULL
-),
-lanes (queue, limit_key) AS (
-    SELECT queues.name,
-           (SELECT job.limit_key FROM holdfast.job_ready AS job WHERE job.queue = queues.name
-            ORDER BY job.queue, job.limit_key LIMIT 1)
-    FROM queues
-    WHERE queues.name = coalesce(CAST(:queue AS text), queues.name)
-    UNION ALL
-    SELECT lanes.queue,
-           (SELECT job.limit_key FROM holdfast.job_ready AS job
-            WHERE job.queue = lanes.queue AND job.limit_key > lanes.limit_key
-            ORDER BY job.queue, job.limit_key LIMIT 1)
-    FROM lanes
-    WHERE lanes.limit_key IS NOT NULL
-)
-SELECT place.part, count(*) AS seen,
-       coalesce(sum(CASE WHEN (CAST(:job_type AS text) IS NULL OR asked.job_type = :job_type)
-             AND (CAST(:error_class AS text) IS NULL OR :error_class = (
-                  SELECT attempt.error_class FROM holdfast.job_attempt AS attempt
-                  WHERE attempt.org_id = place.org_id AND attempt.job_id = place.job_id
-                  ORDER BY attempt.number DESC LIMIT 1))
-             AND NOT EXISTS (SELECT 1 FROM holdfast.job_cancel AS cancel
-                             WHERE cancel.org_id = place.org_id AND cancel.job_id = place.job_id)
-           THEN 1 ELSE 0 END), 0) AS jobs
+{use backlogs}
+{use counts}
 FROM (SELECT * FROM (
           SELECT 'ready' AS part, job.org_id, job.job_id
           FROM lanes

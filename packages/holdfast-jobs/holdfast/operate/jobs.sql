@@ -1,37 +1,44 @@
--- Listings pick the keys of a page first, and read the record of each. PostgreSQL would read all jobs
--- for an EXISTS, to hash them.
+-- Listings pick the keys of a page first, and read the record of each: SQLite keeps the order of a
+-- CROSS JOIN. PostgreSQL would read all jobs for an EXISTS, to hash them.
 
--- list_jobs :many — the jobs of a tenant, newest first, page by page
+-- columns :fragment — the columns of a listing
 SELECT job.id, job.org_id, job.project_id, job.job_type, job.category, job.state, job.queue,
        job.origin_queue, job.stage, job.priority, job.attempt_count, job.max_attempts,
        job.not_before_at, job.created_at, job.updated_at, job.finished_at, job.last_error,
        job.error_class
+
+-- filters :fragment — the filters of a listing, on the row asked
+AND (CAST(:job_type AS text) IS NULL OR asked.job_type = :job_type)
+AND (CAST(:queue AS text) IS NULL
+     OR :queue IN (asked.origin_queue, asked.queue, 'q:deadletter'))
+AND (coalesce(CAST(:state AS text), '') NOT IN ('completed', 'canceled') OR :state = (
+     SELECT outcome.state FROM holdfast.job_outcome AS outcome
+     WHERE outcome.org_id = asked.org_id AND outcome.job_id = asked.id))
+AND ((CAST(:state AS text) IS NULL AND CAST(:queue AS text) IS NULL
+      AND CAST(:error_class AS text) IS NULL)
+     OR (
+         SELECT 1 FROM holdfast.job AS job
+         WHERE job.org_id = asked.org_id AND job.id = asked.id
+           AND (CAST(:state AS text) IS NULL OR job.state = :state)
+           AND (CAST(:queue AS text) IS NULL OR job.queue = :queue)
+           AND (CAST(:error_class AS text) IS NULL OR job.error_class = :error_class)
+           LIMIT 1) IS NOT NULL)
+
+-- list_jobs :many — the jobs of a tenant, newest first, page by page
+{use columns}
 FROM (SELECT asked.org_id, asked.id
       FROM holdfast.job_envelope AS asked
       WHERE asked.org_id = :org_id AND asked.id < :before
-        AND (CAST(:job_type AS text) IS NULL OR asked.job_type = :job_type)
-        AND (CAST(:queue AS text) IS NULL
-             OR :queue IN (asked.origin_queue, asked.queue, 'q:deadletter'))
-        AND (coalesce(CAST(:state AS text), '') NOT IN ('completed', 'canceled') OR :state = (
-             SELECT outcome.state FROM holdfast.job_outcome AS outcome
-             WHERE outcome.org_id = asked.org_id AND outcome.job_id = asked.id))
-        AND ((CAST(:state AS text) IS NULL AND CAST(:queue AS text) IS NULL
-              AND CAST(:error_class AS text) IS NULL)
-             OR (
-                 SELECT 1 FROM holdfast.job AS job
-                 WHERE job.org_id = asked.org_id AND job.id = asked.id
-                   AND (CAST(:state AS text) IS NULL OR job.state = :state)
-                   AND (CAST(:queue AS text) IS NULL OR job.queue = :queue)
-                   AND (CAST(:error_class AS text) IS NULL OR job.error_class = :error_class)
-                   LIMIT 1) IS NOT NULL)
+        {use filters}
       ORDER BY asked.org_id DESC, asked.id DESC
       LIMIT :limit) AS page
-{only sqlite}CROSS{end} JOIN holdfast.job AS job ON job.org_id = page.org_id AND job.id = page.id
+CROSS JOIN holdfast.job AS job
+WHERE job.org_id = page.org_id AND job.id = page.id
 ORDER BY page.id DESC;
 
 -- list_all_jobs :many — crosses tenants: the same for an operator of all tenants
 -- Jobs have no index by id alone: the newest of each tenant are read. Without a filter, a page of
--- :limit jobs is of the :tenants with the newest ones. Only PostgreSQL has LATERAL.
+-- :limit jobs is of the :tenants with the newest ones.
 WITH RECURSIVE tenants (org_id) AS (
     SELECT (SELECT job.org_id FROM holdfast.job_envelope AS job ORDER BY job.org_id LIMIT 1)
     UNION ALL
@@ -55,60 +62,20 @@ newest AS MATERIALIZED (
 page AS MATERIALIZED (
     SELECT found.org_id, found.id
     FROM newest
-    {only sqlite}
-    CROSS JOIN holdfast.job_envelope AS found
-    WHERE found.org_id = newest.org_id AND found.id IN (
-        SELECT asked.id FROM holdfast.job_envelope AS asked
-        WHERE asked.org_id = newest.org_id AND asked.id < :before
-          AND (CAST(:job_type AS text) IS NULL OR asked.job_type = :job_type)
-          AND (CAST(:queue AS text) IS NULL
-               OR :queue IN (asked.origin_queue, asked.queue, 'q:deadletter'))
-          AND (coalesce(CAST(:state AS text), '') NOT IN ('completed', 'canceled') OR :state = (
-               SELECT outcome.state FROM holdfast.job_outcome AS outcome
-               WHERE outcome.org_id = asked.org_id AND outcome.job_id = asked.id))
-          AND ((CAST(:state AS text) IS NULL AND CAST(:queue AS text) IS NULL
-                AND CAST(:error_class AS text) IS NULL)
-               OR (
-                   SELECT 1 FROM holdfast.job AS job
-                   WHERE job.org_id = asked.org_id AND job.id = asked.id
-                     AND (CAST(:state AS text) IS NULL OR job.state = :state)
-                     AND (CAST(:queue AS text) IS NULL OR job.queue = :queue)
-                     AND (CAST(:error_class AS text) IS NULL OR job.error_class = :error_class)
-                     LIMIT 1) IS NOT NULL)
-        ORDER BY asked.org_id DESC, asked.id DESC
-        LIMIT :limit)
-    {end}
-    {only postgres}
-    CROSS JOIN LATERAL (
+    {lateral found: holdfast.job_envelope (org_id, id)}
         SELECT asked.org_id, asked.id FROM holdfast.job_envelope AS asked
         WHERE asked.org_id = newest.org_id AND asked.id < :before
-          AND (CAST(:job_type AS text) IS NULL OR asked.job_type = :job_type)
-          AND (CAST(:queue AS text) IS NULL
-               OR :queue IN (asked.origin_queue, asked.queue, 'q:deadletter'))
-          AND (coalesce(CAST(:state AS text), '') NOT IN ('completed', 'canceled') OR :state = (
-               SELECT outcome.state FROM holdfast.job_outcome AS outcome
-               WHERE outcome.org_id = asked.org_id AND outcome.job_id = asked.id))
-          AND ((CAST(:state AS text) IS NULL AND CAST(:queue AS text) IS NULL
-                AND CAST(:error_class AS text) IS NULL)
-               OR (
-                   SELECT 1 FROM holdfast.job AS job
-                   WHERE job.org_id = asked.org_id AND job.id = asked.id
-                     AND (CAST(:state AS text) IS NULL OR job.state = :state)
-                     AND (CAST(:queue AS text) IS NULL OR job.queue = :queue)
-                     AND (CAST(:error_class AS text) IS NULL OR job.error_class = :error_class)
-                     LIMIT 1) IS NOT NULL)
+          {use filters}
         ORDER BY asked.org_id DESC, asked.id DESC
-        LIMIT :limit) AS found
+        LIMIT :limit
     {end}
     ORDER BY found.id DESC
     LIMIT :limit
 )
-SELECT job.id, job.org_id, job.project_id, job.job_type, job.category, job.state, job.queue,
-       job.origin_queue, job.stage, job.priority, job.attempt_count, job.max_attempts,
-       job.not_before_at, job.created_at, job.updated_at, job.finished_at, job.last_error,
-       job.error_class
+{use columns}
 FROM page
-{only sqlite}CROSS{end} JOIN holdfast.job AS job ON job.org_id = page.org_id AND job.id = page.id
+CROSS JOIN holdfast.job AS job
+WHERE job.org_id = page.org_id AND job.id = page.id
 ORDER BY page.id DESC;
 
 -- count_placed :one — crosses tenants: the jobs in one of these states, counted up to :bound
@@ -177,12 +144,10 @@ page AS MATERIALIZED (
     ORDER BY place.id DESC
     LIMIT :limit
 )
-SELECT job.id, job.org_id, job.project_id, job.job_type, job.category, job.state, job.queue,
-       job.origin_queue, job.stage, job.priority, job.attempt_count, job.max_attempts,
-       job.not_before_at, job.created_at, job.updated_at, job.finished_at, job.last_error,
-       job.error_class
+{use columns}
 FROM page
-{only sqlite}CROSS{end} JOIN holdfast.job AS job ON job.org_id = page.org_id AND job.id = page.id
+CROSS JOIN holdfast.job AS job
+WHERE job.org_id = page.org_id AND job.id = page.id
 ORDER BY page.id DESC;
 
 -- count_jobs :many — the jobs of a tenant, by state and queue

@@ -130,8 +130,9 @@ FROM (SELECT asked.org_id, asked.id FROM holdfast.job_envelope AS asked
       WHERE asked.org_id = :org_id AND asked.id < :before
       ORDER BY asked.org_id DESC, asked.id DESC
       LIMIT :reach) AS newest
-{only sqlite}CROSS{end} JOIN holdfast.job AS job ON job.org_id = newest.org_id AND job.id = newest.id
-WHERE (CAST(:state AS text) IS NULL OR job.state = :state)
+CROSS JOIN holdfast.job AS job
+WHERE job.org_id = newest.org_id AND job.id = newest.id
+  AND (CAST(:state AS text) IS NULL OR job.state = :state)
   AND (CAST(:job_type AS text) IS NULL OR job.job_type = :job_type)
   AND (CAST(:queue AS text) IS NULL OR job.queue = :queue OR job.origin_queue = :queue)
   AND (CAST(:error_class AS text) IS NULL OR job.error_class = :error_class)
@@ -174,8 +175,9 @@ SELECT job.id, job.org_id, job.project_id, job.job_type, job.category, job.state
 FROM (SELECT event.id, event.org_id, event.job_id FROM holdfast.audit_entry AS event
       WHERE event.row_id BETWEEN :first AND :last AND event.name = 'job.enqueued'
         AND event.id < :before) AS newest
-{only sqlite}CROSS{end} JOIN holdfast.job AS job ON job.org_id = newest.org_id AND job.id = newest.job_id
-WHERE (CAST(:state AS text) IS NULL OR job.state = :state)
+CROSS JOIN holdfast.job AS job
+WHERE job.org_id = newest.org_id AND job.id = newest.job_id
+  AND (CAST(:state AS text) IS NULL OR job.state = :state)
   AND (CAST(:job_type AS text) IS NULL OR job.job_type = :job_type)
   AND (CAST(:queue AS text) IS NULL OR job.queue = :queue OR job.origin_queue = :queue)
   AND (CAST(:error_class AS text) IS NULL OR job.error_class = :error_class)

@@ -2,7 +2,6 @@
 -- jobs.
 
 -- find_jobs :many — crosses tenants: ids of jobs in a range
--- Only PostgreSQL has LATERAL.
 WITH RECURSIVE tenants (org_id) AS (
     SELECT (SELECT job.org_id FROM holdfast.job_envelope AS job ORDER BY job.org_id LIMIT 1)
     UNION ALL
@@ -15,18 +14,10 @@ WITH RECURSIVE tenants (org_id) AS (
 SELECT found.id
 FROM (SELECT job.id
       FROM tenants
-      {only sqlite}
-      CROSS JOIN holdfast.job_envelope AS job
-      WHERE job.org_id = tenants.org_id AND job.id IN (
-          SELECT own.id FROM holdfast.job_envelope AS own
+      {lateral job: holdfast.job_envelope (org_id, id)}
+          SELECT own.org_id, own.id FROM holdfast.job_envelope AS own
           WHERE own.org_id = tenants.org_id AND own.id >= :low AND own.id <= :high
-          ORDER BY own.org_id, own.id LIMIT :limit)
-      {end}
-      {only postgres}
-      CROSS JOIN LATERAL (
-          SELECT own.id FROM holdfast.job_envelope AS own
-          WHERE own.org_id = tenants.org_id AND own.id >= :low AND own.id <= :high
-          ORDER BY own.org_id, own.id LIMIT :limit) AS job
+          ORDER BY own.org_id, own.id LIMIT :limit
       {end}
       UNION
       SELECT * FROM (

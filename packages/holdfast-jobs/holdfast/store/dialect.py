@@ -10,20 +10,35 @@ Statements are written once, in PostgreSQL's SQL, with these tokens:
     {skip_held(T)}             the same for rows of T that are changed but not deleted afterwards:
                                concurrent references to them are allowed
     {lock_row(T)}              lock the rows of T in a query with joins until the transaction ends
+    {keep_row(T)}              keep the rows of T from being deleted until the transaction ends;
+                               concurrent updates of them are allowed
     {hold_row}                 lock the row until the transaction ends; references to it are allowed
+    {same(A, B)}               A = B, for a column A of the key by which a place must be read
+    {last_attempt a: ORG, ID}  LEFT JOIN the newest attempt of that job as a, always by its key
     {unit_free(X)}             lock the unit X; false if another transaction holds it
     {oldest_running} {this_transaction}   transactions below the first have ended; this one's id
     {numbered}                 true; assigns the transaction id before a row is inserted
-    {next_event}               the next id of an event, in SELECT
+    {next_event}               the next id of an event, in SELECT; {next_event(X)} for the rows
+                               with one value of X
     {object(X)}                X is a JSON object (checks in migrations)
-    {field(X, name)}           that field of the JSON object X; NULL if X is not an object
+    {field(X, name)}           that field of the JSON object X; NULL if X is not an object;
+                               {field(X, a.b)} is the field b of its field a
+    {json_field(X, name)}      the same as JSON; NULL if it is null
+    {elements(X) AS e}         the elements of the JSON array X as e.value, for CROSS JOIN
+    {each(X) AS i}             the ids of the list X as i.value, for joins; i.key counts from 0
+    {each_or_none(X) AS i}     the same; one row, and NULL as its id, if X is NULL
+    {at(X, N)}                 the id at the place N, counted from 0, of the list X
     {json_object}              the function that builds a JSON object of names and values
     {json_list}                the aggregate that builds a JSON array
     {with_fields(X): 'a', b}   the JSON object X, or an empty one, with these fields where not null
     {digest kind X}            a digest of the audited columns of the row X (digest.py)
     {hash(X)}                  a digest of the text X
     {joined(X)}                the concatenated texts X of all rows (an aggregate)
+    {group_digest(X)}          the digest in the event of a group whose rows have the digests X
+                               (an aggregate)
     {stamp(X)}                 the instant X as text, independent of the session's time zone
+    {lateral f: T (A, B)} … {end}   join the rows of T, as f, whose keys A and B this query selects
+                               for each row before; use only these columns of f
     {only postgres} … {end}    text for one database only
     {refuse …}                 a trigger that refuses a write (migrations only)
     {uuid} {instant} {json} {identity} {uuids}   column types (migrations only)
@@ -41,14 +56,24 @@ from typing import Literal
 from holdfast.store.digest import digest_of, hash_of
 
 _ROWS = re.compile(r"\{rows (\w+): ([^}]+)\}")
+_SAME = re.compile(r"\{same\(([\w.]+), ([\w.]+)\)\}")
+_LAST_ATTEMPT = re.compile(r"\{last_attempt (\w+): ([\w.]+), ([^{}]+)\}")
+_NEXT_EVENT = re.compile(r"\{next_event\(([\w.]+)\)\}")
 _LATER = re.compile(r"\{later\(([^{}]*)\)\}")
 _ONLY = re.compile(r"\{only (\w+)\}(.*?)\{end\}", re.DOTALL)
 _MS_SINCE = re.compile(r"\{ms_since\(([^{}]*)\)\}")
 _UNIT_FREE = re.compile(r"\{unit_free\(([^{}]*)\)\}")
 _SKIP_HELD = re.compile(r"\{skip_held\((\w+)\)\}")
 _LOCK_ROW = re.compile(r"\{lock_row\((\w+)\)\}")
+_KEEP_ROW = re.compile(r"\{keep_row\((\w+)\)\}")
 _OBJECT = re.compile(r"\{object\(([\w.]+)\)\}")
-_FIELD = re.compile(r"\{field\(([\w.]+), (\w+)\)\}")
+_FIELD = re.compile(r"\{field\(([\w.]+), ([\w.]+)\)\}")
+_JSON_FIELD = re.compile(r"\{json_field\(([\w.]+), (\w+)\)\}")
+_ELEMENTS = re.compile(r"\{elements\(([\w.]+)\) AS (\w+)\}")
+_EACH = re.compile(r"\{each(_or_none)?\(([\w.]+)\) AS (\w+)\}")
+_AT = re.compile(r"\{at\(([\w.]+), ([^{}]+)\)\}")
+_GROUP_DIGEST = re.compile(r"\{group_digest\(([\w.]+)\)\}")
+_LATERAL = re.compile(r"\{lateral (\w+): ([\w.]+) \(([\w, ]+)\)\}(.*?)\{end\}", re.DOTALL)
 _DIGEST = re.compile(r"\{digest (\w+) (\w+)\}")
 _HASH = re.compile(r"\{hash\(([^{}]*)\)\}")
 _JOINED = re.compile(r"\{joined\(([\w.]+)\)\}")
@@ -75,18 +100,28 @@ class Dialect:
     def render(self, text: str, *, lone: bool = False) -> str:
         """Render the statement for this database; *lone* if every row set has one row."""
         text = _ONLY.sub(lambda match: match[2] if match[1] == self.name else "", text)
+        text = _LATERAL.sub(self._lateral, text)
         text = _REFUSE.sub(self._refuse, text)
         text = _ROWS.sub(self._lone_row if lone else self._rows, text)
+        text = _SAME.sub(self._same, text)
+        text = _LAST_ATTEMPT.sub(self._last_attempt, text)
         text = _UNIT_FREE.sub(self._unit_free, text)
         text = _SKIP_HELD.sub(self._skip_held, text)
         text = _LOCK_ROW.sub("" if self.name == "sqlite" else r"FOR UPDATE OF \1", text)
+        text = _KEEP_ROW.sub("" if self.name == "sqlite" else r"FOR KEY SHARE OF \1", text)
         text = _OBJECT.sub(self._object, text)
         text = _FIELD.sub(self._field, text)
+        text = _JSON_FIELD.sub(self._json_field, text)
+        text = _ELEMENTS.sub(self._elements, text)
+        text = _EACH.sub(self._each, text)
+        text = _AT.sub(self._at, text)
         text = _STAMP.sub(self._stamp, text)
         text = _WITH_FIELDS.sub(self._with_fields, text)
+        text = _GROUP_DIGEST.sub(self._group_digest, text)
         text = _JOINED.sub(self._joined, text)
         text = _DIGEST.sub(lambda match: digest_of(self.name, match[1], match[2]), text)
         text = _HASH.sub(lambda match: hash_of(self.name, match[1]), text)
+        text = _NEXT_EVENT.sub(self._next_event, text)
         text = _LATER.sub(self._later, text)
         text = _MS_SINCE.sub(self._ms_since, text)
         for token, words in (self.words | self.types).items():
@@ -107,27 +142,29 @@ class Dialect:
 
         Returns the text, and its parameters in their order: SQLite would look each name up in all.
         """
-        columns: tuple[str, ...] = ()
+        declared: dict[str, tuple[str, ...]] = {}
 
         def as_values(match: re.Match[str]) -> str:
-            nonlocal columns
             name, spec = match.groups()
             if name != row_set:
                 return match[0]
+            # A statement may read the row set in several places, each with columns of its own.
             columns = tuple(column.split()[0] for column in spec.split(","))
+            mark = f"{name}__{len(declared)}"
+            declared[mark] = columns
             picked = ", ".join(f"column{place} AS {name}" for place, name in enumerate(columns, 1))
-            values = f"SELECT {picked} FROM (VALUES :{name})"  # noqa: S608
+            values = f"SELECT {picked} FROM (VALUES :{mark})"  # noqa: S608
             # SQLite estimates a million rows without the limit, and reads the joined table whole.
             return f"({values} WHERE column1 IS NOT NULL LIMIT {rows}) AS {name}"
 
         text = self.render(_ROWS.sub(as_values, text))
         slots: list[tuple[str, tuple[str, ...]]] = []
-        row = f"({', '.join('?' * len(columns))})"
 
         def as_mark(match: re.Match[str]) -> str:
-            is_row_set = match[1] == row_set
-            slots.append((match[1], columns if is_row_set else ()))
-            return ", ".join([row] * rows) if is_row_set else "?"
+            columns = declared.get(match[1], ())
+            slots.append((row_set if columns else match[1], columns))
+            row = f"({', '.join('?' * len(columns))})"
+            return ", ".join([row] * rows) if columns else "?"
 
         return _NAMED.sub(as_mark, text), tuple(slots)
 
@@ -166,6 +203,11 @@ class Dialect:
         source = f"json_to_recordset(CAST(CAST(:{name} AS text) AS json)) AS _({inner})"
         return f"(SELECT {picked} FROM {source}) AS {name}"  # noqa: S608
 
+    def _next_event(self, match: re.Match[str]) -> str:
+        # SQLite numbers the rows of the statement, also those that get no event.
+        word = self.words["next_event"]
+        return word.replace("OVER ()", f"OVER (PARTITION BY {match[1]})")
+
     def _later(self, match: re.Match[str]) -> str:
         (length,) = match.groups()
         if self.name == "sqlite":
@@ -178,6 +220,31 @@ class Dialect:
             # julianday counts days in floating point and is off by fractions of a millisecond.
             return f"round((julianday({{now}}) - julianday({instant})) * 86400000.0)"
         return f"CAST(EXTRACT(EPOCH FROM ({{now}} - {instant})) * 1000 AS double precision)"
+
+    def _same(self, match: re.Match[str]) -> str:
+        column, value = match.groups()
+        if self.name == "sqlite":
+            return f"{column} = {value}"
+        # With "=", PostgreSQL may read a whole place in the order of its key and compare each row
+        # with all values, if it was empty when it was analyzed: 250 microseconds a job.
+        return f"{column} = ANY (ARRAY[{value}])"
+
+    def _last_attempt(self, match: re.Match[str]) -> str:
+        name, org_id, job_id = match.groups()
+        if self.name == "sqlite":
+            of_job = f"newest.org_id = {org_id} AND newest.job_id = {job_id}"
+            return (
+                f"LEFT JOIN holdfast.job_attempt AS {name} ON {name}.org_id = {org_id}"  # noqa: S608
+                f" AND {name}.job_id = {job_id} AND {name}.number = (SELECT max(newest.number)"
+                f" FROM holdfast.job_attempt AS newest WHERE {of_job})"
+            )
+        # PostgreSQL would join it as SQLite does by reading every attempt, if the table was small
+        # when it was analyzed.
+        return (
+            "LEFT JOIN LATERAL (SELECT newest.* FROM holdfast.job_attempt AS newest"  # noqa: S608
+            f" WHERE newest.org_id = {org_id} AND newest.job_id = {job_id}"
+            f" ORDER BY newest.number DESC LIMIT 1) AS {name} ON TRUE"
+        )
 
     def _unit_free(self, match: re.Match[str]) -> str:
         # SQLite has one writer: no other transaction can hold a unit while a claim runs.
@@ -200,7 +267,46 @@ class Dialect:
             # A value edited by hand may not be JSON, and json_extract raises an error for that.
             picked = f"json_extract({document}, '$.{name}')"
             return f"(CASE WHEN json_valid({document}) THEN {picked} END)"
-        return f"({document} ->> '{name}')"
+        *objects, last = name.split(".")
+        path = "".join(f" -> '{one}'" for one in objects)
+        return f"({document}{path} ->> '{last}')"
+
+    def _json_field(self, match: re.Match[str]) -> str:
+        document, name = match.groups()
+        if self.name == "sqlite":
+            return self._field(match)
+        return f"nullif({document} -> '{name}', CAST('null' AS jsonb))"
+
+    def _elements(self, match: re.Match[str]) -> str:
+        array, name = match.groups()
+        if self.name == "sqlite":
+            return f"json_each({array}) AS {name}"
+        return f"LATERAL jsonb_array_elements({array}) AS {name} (value)"
+
+    def _each(self, match: re.Match[str]) -> str:
+        or_none, ids, name = match.groups()
+        if or_none:
+            none = "'[null]'" if self.name == "sqlite" else "CAST(ARRAY[NULL] AS uuid[])"
+            ids = f"coalesce({ids}, {none})"
+        if self.name == "sqlite":
+            return f"json_each({ids}) AS {name}"
+        listed = f"unnest({ids}) WITH ORDINALITY AS listed (value, number)"
+        return f"LATERAL (SELECT value, number - 1 AS key FROM {listed}) AS {name}"  # noqa: S608
+
+    def _at(self, match: re.Match[str]) -> str:
+        ids, place = match.groups()
+        if self.name == "sqlite":
+            return f"json_extract({ids}, '$[' || ({place}) || ']')"
+        return f"{ids}[({place}) + 1]"
+
+    def _lateral(self, match: re.Match[str]) -> str:
+        name, table, keys, query = match.groups()
+        if self.name == "postgres":
+            return f"CROSS JOIN LATERAL ({query}) AS {name}"
+        # SQLite has no LATERAL. With columns that are not keys, it would run the query for each
+        # row of the table.
+        named = ", ".join(f"{name}.{key}" for key in keys.split(", "))
+        return f"CROSS JOIN {table} AS {name} ON ({named}) IN ({query})"
 
     def _stamp(self, match: re.Match[str]) -> str:
         (instant,) = match.groups()
@@ -218,6 +324,11 @@ class Dialect:
     def _joined(self, match: re.Match[str]) -> str:
         function = "group_concat" if self.name == "sqlite" else "string_agg"
         return f"{function}({match.group(1)}, '')"
+
+    def _group_digest(self, match: re.Match[str]) -> str:
+        digests = f"{{joined({match[1]})}}"
+        # On SQLite each row has an event of its own, with the digest of the row.
+        return digests if self.name == "sqlite" else f"{{hash({digests})}}"
 
     def _refuse(self, match: re.Match[str]) -> str:
         name, moment, table, condition, says = match.groups()

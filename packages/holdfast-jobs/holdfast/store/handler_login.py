@@ -158,7 +158,7 @@ class HandlerTx(PostgresTx):
             found = self._columns[text] = (names, types)
         return found
 
-    def begin(self, statement: Statement, /, **params: Any) -> Callable[[], list[Row]]:
+    def begin(self, statement: Statement, /, **params: Any) -> Callable[[], list[tuple[Any, ...]]]:
         return Tx.begin(self, statement, **params)
 
     def stream(self, statement: Statement, /, **params: Any) -> Iterator[Row]:

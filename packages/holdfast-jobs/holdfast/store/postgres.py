@@ -41,6 +41,7 @@ from holdfast.store.grants import missing_grant
 from holdfast.store.handler_login import HandlerLogin, read_login
 from holdfast.store.libpq import Connection
 from holdfast.store.login import Login
+from holdfast.store.lost_race import MOST_RACES, LostRace, error_of
 from holdfast.store.pool import Pool
 from holdfast.store.postgres_transaction import PostgresTransaction, clean_session
 from holdfast.store.postgres_tx import PostgresTx
@@ -65,14 +66,11 @@ _LIMITS = (
     b"; SET LOCAL idle_in_transaction_session_timeout = '%%ds'; SET LOCAL lock_timeout = '%dms'"
     % (LOCK_SECONDS * 1000)
 )
-_BEGIN = b"BEGIN" + _LIMITS
+_BEGIN = b"BEGIN" + _LIMITS + b"; " + libpq.BY_KEY
 _BEGIN_READ = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + _LIMITS
 # People's reads follow indexes from a few rows. For a join PostgreSQL would rather read all jobs of
 # a tenant once: with 500,000 of them a page of dead letters took 300 ms instead of 10.
-_READ_LIMIT = (
-    b"SET LOCAL statement_timeout = '%dms'; SET LOCAL enable_seqscan = off;"
-    b" SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
-)
+_READ_LIMIT = b"SET LOCAL statement_timeout = '%dms'; " + libpq.BY_KEY
 _READ_AS_TENANT = b"; SET LOCAL holdfast.org_id = '%s'; SET LOCAL ROLE holdfast_tenant"
 # Tables that no ANALYZE has seen yet.
 _ANALYZE = """
@@ -213,6 +211,7 @@ class PostgresStore(Store):
         began = time.monotonic()
         give_up_at = began + seconds
         pause = FIRST_RETRY_SECONDS
+        races = 0
         while True:
             try:
                 connection = self._pool.take(min(GET_CONNECTION_SECONDS, seconds))
@@ -227,6 +226,9 @@ class PostgresStore(Store):
                 return result
             except psycopg.Error as exc:
                 error, now = translate(exc), time.monotonic()
+                if isinstance(error, LostRace):
+                    races += 1
+                    error = error.refusal if races > MOST_RACES else error
                 if isinstance(error, StoreDown):
                     self.availability.note_away()
                 if isinstance(exc, pg.LockNotAvailable):
@@ -446,10 +448,6 @@ _BUSY = (
 )
 
 
-# Raised by the triggers of transitions, when another transaction settled or claimed the job first.
-JOB_MOVED = "job_moved"
-
-
 def translate(exc: Exception) -> StoreError:
     """Convert an error of psycopg to a StoreError."""
     if isinstance(exc, StoreError):
@@ -468,10 +466,7 @@ def translate(exc: Exception) -> StoreError:
         # A migration that cannot continue raises instructions for the administrator.
         return StoreError(" ".join(filter(None, (exc.diag.message_primary, exc.diag.message_hint))))
     if isinstance(exc, pg.IntegrityError):
-        rule = exc.diag.constraint_name or "unnamed"
-        if rule == JOB_MOVED:
-            return StoreBusy(f"Another transaction moved a job: {_message_of(exc)}. Try again.")
-        return RuleBroken(rule, _message_of(exc))
+        return error_of(exc.diag.constraint_name or "unnamed", _message_of(exc))
     if isinstance(exc, pg.InsufficientPrivilege):
         said = _message_of(exc)
         return RuleBroken("row_level_security", f"{said}{grant_hint(said)}")

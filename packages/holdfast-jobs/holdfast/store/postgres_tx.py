@@ -37,17 +37,10 @@ class PostgresTx(Tx):
             return libpq.fetch_alone(self.connection, text, params, prepared, self.alone)
         return libpq.fetch(self.connection, text, params, prepared)
 
-    def begin(self, statement: Statement, /, **params: Any) -> Callable[[], list[Row]]:
+    def begin(self, statement: Statement, /, **params: Any) -> Callable[[], list[tuple[Any, ...]]]:
         text, bound, prepare = self._ready(statement, params)
-        if prepare:
-            return super().begin(statement, **params)
-        answer = libpq.send(self.connection, text, bound)
-
-        def rows() -> list[Row]:
-            columns, found, _ = answer()
-            return [dict(zip(columns, row, strict=True)) for row in found]
-
-        return rows
+        answer = libpq.send(self.connection, text, bound, self.prepared if prepare else None)
+        return lambda: answer()[1]
 
     def stream(self, statement: Statement, /, **params: Any) -> Iterator[Row]:
         text, bound, _ = self._ready(statement, params)
@@ -68,6 +61,14 @@ class PostgresTx(Tx):
 
     def command(self, text: str) -> None:
         libpq.command(self.connection, text.encode())
+
+    def allow_hash_joins(self) -> None:
+        libpq.command(self.connection, b"SET LOCAL enable_hashjoin = on")
+
+    def read_in_order(self) -> None:
+        libpq.command(
+            self.connection, b"SET LOCAL enable_sort = off; SET LOCAL enable_bitmapscan = off"
+        )
 
     def lock_units(self, units: Sequence[str]) -> None:
         if units:

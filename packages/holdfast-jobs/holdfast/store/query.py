@@ -2,7 +2,8 @@
 
 A statement begins with ``-- name :shape — why``. The shape is its result: ``one`` row, ``maybe`` a
 row, ``many`` rows, or the number of rows ``affected``. A frequent statement says ``prepared`` after
-its shape: PostgreSQL keeps its plan. One that gets many rows says ``bulk``: see :class:`Bulk`.
+its shape: PostgreSQL keeps its plan. One that gets many rows says ``bulk``: see :class:`Bulk`. Text
+that several statements of a file share is a ``fragment``; ``{use name}`` stands for it.
 
 A statement that differs between the databases is in ``name.sqlite.sql`` and ``name.postgres.sql``,
 with the same header in both.
@@ -11,21 +12,25 @@ with the same header in both.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from holdfast.store.dialect import Dialect, names_in, to_psycopg
 
 DIALECTS = ("sqlite", "postgres")
-_HEADER = re.compile(r"^-- (\w+) :(one|maybe|many|affected)\b([^\n]*)\n", re.MULTILINE)
+_HEADER = re.compile(r"^-- (\w+) :(one|maybe|many|affected|fragment)\b([^\n]*)\n", re.MULTILINE)
+_USE = re.compile(r"\{use (\w+)\}")
 _ROWS = re.compile(r"\{rows (\w+):")
 _WRITES = re.compile(
     r"\b(INSERT INTO|UPDATE holdfast|DELETE FROM|FOR (NO KEY )?UPDATE|FOR SHARE|pg_notify)\b"
-    r"|\{(skip_|lock_row|hold_row|unit_free)"
+    r"|\{(skip_|lock_row|keep_row|hold_row|unit_free)"
 )
 
 
@@ -65,11 +70,19 @@ class Bulk:
         for name, columns in self.slots:
             if columns:
                 rows = params[name]
-                bound += [row.get(column) for row in rows for column in columns]
+                bound += _flat(rows, columns)
                 bound += [None] * (len(columns) * (self.rows - len(rows)))
             else:
                 bound.append(params[name])
         return bound
+
+
+def _flat(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[Any]:
+    """The values of all rows in one list; a column that a row does not have is None."""
+    if len(columns) > 1:
+        with suppress(KeyError):
+            return list(chain.from_iterable(map(itemgetter(*columns), rows)))
+    return [row.get(column) for row in rows for column in columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +183,16 @@ def _parse(source: str) -> list[Statement]:
     headers = list(_HEADER.finditer(source))
     if not headers:
         return []
-    found = []
+    found, fragments = [], dict[str, str]()
     for here, after in zip(headers, [*headers[1:], None], strict=True):
         body = source[here.end() : after.start() if after else len(source)]
         lines = [line for line in body.splitlines() if not line.lstrip().startswith("--")]
         raw = "\n".join(lines).strip().rstrip(";")
+        raw = _USE.sub(lambda match: fragments[match[1]], raw)
         name, shape, why = here.groups()
+        if shape == "fragment":
+            fragments[name] = raw
+            continue
         words, _, reason = why.partition("—")
         flags = set(words.split())
         row_sets = frozenset(_ROWS.findall(raw))

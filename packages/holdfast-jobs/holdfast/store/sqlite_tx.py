@@ -23,7 +23,11 @@ class SqliteTx(Tx):
     def _as_values(
         self, statement: Statement, params: Mapping[str, Any]
     ) -> tuple[str, list[Any]] | None:
-        name = max(statement.row_sets, key=lambda name: len(params[name]))
+        # The first of equal ones, so that every process runs the same text.
+        name = max(
+            statement.row_sets,
+            key=lambda name: (len(params[name]), -statement.raw.index(f"{{rows {name}:")),
+        )
         bulk = statement.bulk(self.dialect, name, len(params[name]))
         if bulk is None:
             return None

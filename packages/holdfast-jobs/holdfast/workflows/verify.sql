@@ -107,10 +107,7 @@ SELECT held.org_id, 'job:' || CAST(waiting.job_id AS text) AS subject,
 FROM holdfast.job_wait AS held
 JOIN holdfast.job_waiting AS waiting
   ON waiting.org_id = held.org_id AND waiting.job_id = held.job_id
-LEFT JOIN holdfast.job_attempt AS last
-  ON last.org_id = held.org_id AND last.job_id = held.job_id AND last.number = (
-    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
-    WHERE newest.org_id = held.org_id AND newest.job_id = held.job_id)
+{last_attempt last: held.org_id, held.job_id}
 WHERE held.state = 'received' AND held.is_read = 0 AND coalesce(last.attempt_count, 0) = 0
   AND waiting.not_before_at > CAST(:ahead AS {instant})
   AND (CAST(:org_id AS {uuid}) IS NULL OR held.org_id = :org_id);

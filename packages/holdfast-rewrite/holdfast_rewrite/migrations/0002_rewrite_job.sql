@@ -57,11 +57,8 @@ SELECT
     request.classifier_version,
     request.context_pack_version,
     {field(request.classifier_result, detected_language)} AS detected_language,
-    -- SQLite and PostgreSQL have different words for a path into JSON.
-    coalesce(
-        {only sqlite}json_extract(request.classifier_result, '$.confidence.language_confidence'){end}
-        {only postgres}(request.classifier_result #>> '{confidence,language_confidence}'){end},
-        'low') AS language_confidence,
+    coalesce({field(request.classifier_result, confidence.language_confidence)}, 'low')
+        AS language_confidence,
     -- The last of its places in batches; the first batch of all is provider_batch_id.
     item.group_key AS batch_group_key,
     item.batch_id,
@@ -80,7 +77,7 @@ SELECT
         ended.claimed_at, running.claimed_at, submitted.claimed_at,
         (SELECT min(CAST({field(past.value, at)} AS {instant}))
          FROM holdfast.job_remainder AS gone
-         CROSS JOIN {only sqlite}json_each(gone.events) AS past{end}{only postgres}LATERAL jsonb_array_elements(gone.events) AS past (value){end}
+         CROSS JOIN {elements(gone.events) AS past}
          WHERE gone.org_id = request.org_id AND gone.job_id = request.job_id
            AND {field(past.value, name)} = 'job.started')) AS started_at,
     (SELECT min(event.at) FROM holdfast.audit_event AS event
@@ -103,10 +100,7 @@ LEFT JOIN holdfast.job_waiting AS waiting
   ON waiting.org_id = job.org_id AND waiting.job_id = job.id
 LEFT JOIN holdfast.job_submitted AS submitted
   ON submitted.org_id = job.org_id AND submitted.job_id = job.id
-LEFT JOIN holdfast.job_attempt AS attempt
-  ON attempt.org_id = job.org_id AND attempt.job_id = job.id AND attempt.number = (
-    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
-    WHERE newest.org_id = job.org_id AND newest.job_id = job.id)
+{last_attempt attempt: job.org_id, job.id}
 LEFT JOIN holdfast.rewrite_output AS output
   ON output.org_id = request.org_id AND output.rewrite_request_id = request.rewrite_request_id
 LEFT JOIN holdfast.batch_item AS item

@@ -10,19 +10,19 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.clock import ms
 from holdfast.engine.classify import fault_of
 from holdfast.engine.completion import Ended, Unproven
-from holdfast.engine.job import Actor, Canceled, Claimed, ClaimId, Dead, Outcome, Retry
+from holdfast.engine.job import Actor, Canceled, Claimed, ClaimId, Completed, Dead, Outcome, Retry
 from holdfast.engine.quarantine import quarantine_job
 from holdfast.engine.settle import NOTHING, Settled, StoresOf, settle, verb_of
 from holdfast.engine.worker.executor_pool import InFlight
 from holdfast.engine.worker.watchdog import Guard, unguarded
 from holdfast.errors import RowInvalid, RuleBroken, StoreBusy, StoreDown, StoreError
-from holdfast.event import Event, JobSettled
+from holdfast.event import Event, JobEvents, JobSettled, LeaseWasLost
 from holdfast.store import Store
 
 MOMENT_SECONDS = 0.02
@@ -225,13 +225,28 @@ def settle_bisecting(
             return [quarantine_job(store, job, rule=broken.rule, actor=actor)]
 
 
-def events_of(settled: Settled, seconds: float | None = None) -> Iterator[Event]:
+def events_of(settled: Settled, seconds: float | None = None) -> list[Event]:
     """The events of a settled claim; *seconds* is how long its stage ran."""
-    yield _event(settled, settled.outcome, seconds)
+    found: list[Event] = [_event(settled, settled.outcome, seconds)]
     if settled.escalated is not None:
-        yield settled.escalated
+        found.append(settled.escalated)
     if settled.canceled_instead:
-        yield _event(settled, Canceled(), None)
+        found.append(_event(settled, Canceled(), None))
+    return found
+
+
+def group_events(group: Iterable[tuple[Settled, float | None]], worker_id: str) -> JobEvents:
+    """The events of settled claims of a worker, each with how long its stage ran."""
+    completed, ran, others = list[Claimed](), list[float | None](), list[Event]()
+    for settled, seconds in group:
+        if not settled.lease_held:
+            others.append(LeaseWasLost(settled.job.about, settled.job.queue, worker_id))
+        elif type(settled.outcome) is Completed:
+            completed.append(settled.job)
+            ran.append(seconds)
+        else:
+            others += events_of(settled, seconds)
+    return JobEvents(others, completed=completed, seconds=ran)
 
 
 def _event(settled: Settled, outcome: Outcome, seconds: float | None) -> JobSettled:

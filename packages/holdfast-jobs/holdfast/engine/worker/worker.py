@@ -20,7 +20,6 @@ from holdfast.clock import ms
 from holdfast.config import Settings
 from holdfast.engine.batch_call import execute_batch
 from holdfast.engine.batch_options import group_claims
-from holdfast.engine.claim import read_clock
 from holdfast.engine.completion import Ended
 from holdfast.engine.context import CancelToken, Context, FindExtension, no_extension
 from holdfast.engine.execute import Execution, execute, name_stage, resolve
@@ -34,6 +33,7 @@ from holdfast.engine.job import (
     ClaimId,
     Released,
 )
+from holdfast.engine.lease import read_clock
 from holdfast.engine.maintenance import run_maintenance as run_maintenance
 from holdfast.engine.pass_counts import PassCounts
 from holdfast.engine.request import DRIFT
@@ -47,10 +47,10 @@ from holdfast.engine.worker.housekeeping import Chore, Housekeeping, chores_of
 from holdfast.engine.worker.isolation import IsolationHost
 from holdfast.engine.worker.lease_renewer import LeaseRenewer
 from holdfast.engine.worker.recycling import Recycling
-from holdfast.engine.worker.settle_buffer import SettleBuffer, events_of
+from holdfast.engine.worker.settle_buffer import SettleBuffer, group_events
 from holdfast.engine.worker.watchdog import Watchdog
 from holdfast.errors import StoreBusy, StoreDown, StoreError
-from holdfast.event import Events, JobStarted, LeaseWasLost, WorkerChanged
+from holdfast.event import Events, JobEvents, WorkerChanged
 from holdfast.ids import IdSource
 from holdfast.store import Store, WakeUp
 from holdfast.store.store import AWAITING, ENDED
@@ -191,7 +191,7 @@ class Worker:
                 seconds = self.store.clock.monotonic() - began
                 done = self._settle_buffer.settle(list(zip(going, ended, strict=True)))
                 for settled in done:
-                    self._emit(settled, seconds)
+                    self._emit([(settled, seconds)])
                     outcomes[_outcome_name(settled)] += 1
                 going = [settled.next_claim for settled in done if settled.next_claim is not None]
         self._isolation.close()
@@ -342,7 +342,10 @@ class Worker:
             if is_idle:
                 return
             assert self._wake is not None
-            self._wake.wait(0.01 if until_idle else self.settings.poll_seconds)
+            is_awake = self._wake.wait(0.01 if until_idle else self.settings.poll_seconds)
+            # An embedded database also wakes it for its own writes.
+            if is_awake and not self.store.is_embedded:
+                self._fetcher.hear()
 
     def _wait_for_capacity(self) -> int:
         """How many claims the executor pool can use, now or after one of its threads is free."""
@@ -373,10 +376,9 @@ class Worker:
             for job in self._fetcher.take(wanted)
         ]
         for settled in self._fetcher.take_dead_lettered():
-            self._emit(settled, None)
+            self._emit([(settled, None)])
         if self.events.subscribers:
-            for job in found:
-                self.events.emit(JobStarted(job.about, job.queue, job.attempt, self.id))
+            self.events.emit_all(JobEvents(started=found, worker_id=self.id))
         return found
 
     def _clock_drifts(self) -> bool:
@@ -412,32 +414,30 @@ class Worker:
 
     def _on_settled(self, group: Sequence[tuple[InFlight, Settled]]) -> None:
         self._heartbeat.observe([claim for claim, _ in group])
+        if self.events.subscribers:
+            self._emit((settled, claim.ran_seconds) for claim, settled in group)
+        ended = set[str]()
         for claim, settled in group:
             self.outcomes[_outcome_name(settled)] += 1
-            if self.events.subscribers:
-                self._emit(settled, claim.ran_seconds)
             going = settled.next_claim if type(settled.outcome) is Advanced else None
             if going is not None:
                 claim.job, claim.ran_seconds = going, None
                 self._begin([claim])
                 continue
             self._in_flight.pop(claim.job.claim_id, None)
-            if self._fetcher.is_limited(claim.job.queue):
-                # Another worker can claim the next job under this limit.
-                self.store.announce([claim.job.queue])
-                self._poke()
+            ended.add(claim.job.queue)
+        limited = [queue for queue in sorted(ended) if self._fetcher.is_limited(queue)]
+        if limited:
+            # Another worker can claim the next job under these limits.
+            self.store.announce(limited)
+            self._poke()
         wake = self._wake
         if wake is not None and wake.awaited_until > time.monotonic():
             self.store.announce([ENDED])
 
-    def _emit(self, settled: Settled, seconds: float | None) -> None:
-        if not self.events.subscribers:
-            return
-        if settled.lease_held:
-            for event in events_of(settled, seconds):
-                self.events.emit(event)
-        else:
-            self.events.emit(LeaseWasLost(settled.job.about, settled.job.queue, self.id))
+    def _emit(self, group: Iterable[tuple[Settled, float | None]]) -> None:
+        """Emit the events of settled claims, each with how long its stage ran."""
+        self.events.emit_all(group_events(group, self.id))
 
     def _break(self, reason: str) -> None:
         """A thread died or stalled: drain, so that the supervisor restarts the worker."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.clock import read_instant
-from holdfast.engine.claim import read_clock
+from holdfast.engine.lease import read_clock
 from holdfast.engine.request import DRIFT
 from holdfast.errors import RuleBroken, StoreBusy, StoreDown, StoreError
 from holdfast.extension import components_of

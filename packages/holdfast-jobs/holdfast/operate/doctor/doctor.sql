@@ -19,7 +19,7 @@ WITH RECURSIVE queues (name) AS (
 found AS (
     SELECT queues.name,
            (SELECT job.created_at FROM holdfast.job_ready AS job
-            WHERE job.queue = queues.name AND job.limit_key <> '~batch'
+            WHERE job.queue = queues.name AND job.lease_token >= 0 AND job.limit_key <> '~batch'
             ORDER BY job.queue, job.created_at, job.job_id LIMIT 1) AS since
     FROM queues
     WHERE queues.name IS NOT NULL

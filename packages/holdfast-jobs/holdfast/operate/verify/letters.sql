@@ -108,8 +108,8 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR replay.org_id = :org_id)
   AND ((NOT replay.full_restart AND replay.stage <> replay.failed_stage)
        OR replay.stage <> coalesce(
            (SELECT {field(event.detail, stage)} FROM holdfast.audit_event AS event
-            WHERE event.jobs IS NULL AND event.job_id = replay.replay_job_id
-              AND event.name = 'job.advanced'
+            WHERE event.jobs IS NULL AND event.org_id = replay.org_id
+              AND event.job_id = replay.replay_job_id AND event.name = 'job.advanced'
             ORDER BY event.id LIMIT 1),
            (SELECT job.stage FROM holdfast.job AS job
             WHERE job.org_id = replay.org_id AND job.id = replay.replay_job_id), replay.stage));

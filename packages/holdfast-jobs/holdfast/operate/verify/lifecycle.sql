@@ -2,10 +2,39 @@
 -- the subject and the detail. With :org_id only those of one tenant.
 --
 -- The history of a job is read from its own events and facts, by their indexes, and nothing is sorted
--- or held that grows with the store. It is the view job_event, written out: SQLite would read the
--- whole view for each job. job.failed is not a separate
--- step: it is written together with job.retried or job.deadlettered, in either order. Only checks of
--- the state read the view holdfast.job.
+-- or held that grows with the store. job.failed is not a separate step: it is written together with
+-- job.retried or job.deadlettered, in either order. Only checks of the state read the view
+-- holdfast.job.
+
+-- steps :fragment — the events of the outer row job, from its facts and its own rows of the audit
+-- It is the view job_event, written out: SQLite would read the whole view for each job.
+SELECT event.id, event.name, event.attempt
+FROM holdfast.audit_event AS event
+WHERE event.jobs IS NULL AND event.job_id = job.id AND event.org_id = job.org_id
+  AND event.name IN ('job.advanced', 'job.submitted', 'job.failed', 'job.retried', 'job.snoozed',
+                     'job.released', 'job.succeeded', 'job.deadlettered', 'job.canceled')
+UNION ALL
+SELECT job.event_id, 'job.enqueued', 1
+UNION ALL
+SELECT fact.started_event_id, 'job.started', fact.started_attempt
+FROM holdfast.job_running AS fact
+WHERE fact.org_id = job.org_id AND fact.job_id = job.id
+UNION ALL
+SELECT fact.started_event_id, 'job.started', fact.started_attempt
+FROM holdfast.job_submitted AS fact
+WHERE fact.org_id = job.org_id AND fact.job_id = job.id
+UNION ALL
+SELECT fact.started_event_id, 'job.started', fact.started_attempt
+FROM holdfast.job_attempt AS fact
+WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.started_event_id IS NOT NULL
+UNION ALL
+SELECT fact.started_event_id, 'job.started', fact.started_attempt
+FROM holdfast.job_outcome AS fact
+WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.started_event_id IS NOT NULL
+UNION ALL
+SELECT fact.event_id, 'job.succeeded', fact.attempt_count + 1
+FROM holdfast.job_outcome AS fact
+WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.event_id IS NOT NULL
 
 -- find_untold :many — I1, crosses tenants: jobs whose state does not match their event history
 SELECT found.org_id, 'job:' || CAST(found.id AS text) AS subject,
@@ -20,33 +49,9 @@ FROM (
                    WHEN 'job.submitted' THEN 'batch_submitted'
                    WHEN 'job.canceled' THEN 'canceled' ELSE 'queued' END
         FROM (
-            SELECT event.id, event.name, event.attempt FROM holdfast.audit_event AS event
-            WHERE event.jobs IS NULL AND event.job_id = job.id AND event.org_id = job.org_id
-              AND event.name IN ('job.advanced', 'job.submitted', 'job.retried', 'job.snoozed', 'job.released',
-                          'job.succeeded', 'job.deadlettered', 'job.canceled')
-            UNION ALL
-            SELECT job.event_id, 'job.enqueued', 1
-            UNION ALL
-            SELECT fact.started_event_id, 'job.started', fact.started_attempt
-            FROM holdfast.job_running AS fact
-            WHERE fact.org_id = job.org_id AND fact.job_id = job.id
-            UNION ALL
-            SELECT fact.started_event_id, 'job.started', fact.started_attempt
-            FROM holdfast.job_submitted AS fact
-            WHERE fact.org_id = job.org_id AND fact.job_id = job.id
-            UNION ALL
-            SELECT fact.started_event_id, 'job.started', fact.started_attempt
-            FROM holdfast.job_attempt AS fact
-            WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.started_event_id IS NOT NULL
-            UNION ALL
-            SELECT fact.started_event_id, 'job.started', fact.started_attempt
-            FROM holdfast.job_outcome AS fact
-            WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.started_event_id IS NOT NULL
-            UNION ALL
-            SELECT fact.event_id, 'job.succeeded', fact.attempt_count + 1
-            FROM holdfast.job_outcome AS fact
-            WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.event_id IS NOT NULL
+            {use steps}
         ) AS step
+        WHERE step.name <> 'job.failed'
         ORDER BY CASE WHEN step.name IN ('job.succeeded', 'job.deadlettered', 'job.canceled') THEN 0 ELSE 1 END,
                  CASE WHEN step.name IN ('job.succeeded', 'job.deadlettered', 'job.canceled') THEN step.id ELSE -step.id END
         LIMIT 1) AS told
@@ -94,7 +99,7 @@ LEFT JOIN holdfast.audit_event AS told ON told.id = (
 WHERE (CAST(:org_id AS {uuid}) IS NULL OR fact.org_id = :org_id)
   AND (told.id IS NULL OR told.jobs IS NULL OR told.org_id <> fact.org_id
        OR told.name <> fact.name OR told.id - told.events >= fact.event_id
-       OR {only sqlite}json_extract(told.jobs, '$[' || (fact.event_id - told.id + told.events - 1) || ']'){end}{only postgres}told.jobs[fact.event_id - told.id + told.events]{end}
+       OR {at(told.jobs, fact.event_id - told.id + told.events - 1)}
           IS DISTINCT FROM fact.job_id);
 
 -- find_leaps :many — I1, crosses tenants: events that cannot follow the previous one
@@ -106,33 +111,9 @@ FROM (
         SELECT min(step.id) FROM (
             SELECT told.id, told.name, lag(told.name) OVER (ORDER BY told.id) AS before
             FROM (
-                SELECT event.id, event.name, event.attempt FROM holdfast.audit_event AS event
-                WHERE event.jobs IS NULL AND event.job_id = job.id AND event.org_id = job.org_id
-                  AND event.name IN ('job.advanced', 'job.submitted', 'job.retried', 'job.snoozed', 'job.released',
-                              'job.succeeded', 'job.deadlettered', 'job.canceled')
-                UNION ALL
-                SELECT job.event_id, 'job.enqueued', 1
-                UNION ALL
-                SELECT fact.started_event_id, 'job.started', fact.started_attempt
-                FROM holdfast.job_running AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id
-                UNION ALL
-                SELECT fact.started_event_id, 'job.started', fact.started_attempt
-                FROM holdfast.job_submitted AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id
-                UNION ALL
-                SELECT fact.started_event_id, 'job.started', fact.started_attempt
-                FROM holdfast.job_attempt AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.started_event_id IS NOT NULL
-                UNION ALL
-                SELECT fact.started_event_id, 'job.started', fact.started_attempt
-                FROM holdfast.job_outcome AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.started_event_id IS NOT NULL
-                UNION ALL
-                SELECT fact.event_id, 'job.succeeded', fact.attempt_count + 1
-                FROM holdfast.job_outcome AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.event_id IS NOT NULL
+                {use steps}
             ) AS told
+            WHERE told.name <> 'job.failed'
         ) AS step
         WHERE NOT CASE
             WHEN step.before IS NULL THEN step.name = 'job.enqueued'
@@ -181,32 +162,7 @@ FROM (
             SELECT told.id, told.attempt, lag(told.name) OVER (ORDER BY told.id) AS before,
                    lag(told.attempt) OVER (ORDER BY told.id) AS attempt_before
             FROM (
-                SELECT event.id, event.name, event.attempt FROM holdfast.audit_event AS event
-                WHERE event.jobs IS NULL AND event.job_id = job.id AND event.org_id = job.org_id
-                  AND event.name IN ('job.advanced', 'job.submitted', 'job.failed', 'job.retried', 'job.snoozed',
-                              'job.released', 'job.succeeded', 'job.deadlettered', 'job.canceled')
-                UNION ALL
-                SELECT job.event_id, 'job.enqueued', 1
-                UNION ALL
-                SELECT fact.started_event_id, 'job.started', fact.started_attempt
-                FROM holdfast.job_running AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id
-                UNION ALL
-                SELECT fact.started_event_id, 'job.started', fact.started_attempt
-                FROM holdfast.job_submitted AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id
-                UNION ALL
-                SELECT fact.started_event_id, 'job.started', fact.started_attempt
-                FROM holdfast.job_attempt AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.started_event_id IS NOT NULL
-                UNION ALL
-                SELECT fact.started_event_id, 'job.started', fact.started_attempt
-                FROM holdfast.job_outcome AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.started_event_id IS NOT NULL
-                UNION ALL
-                SELECT fact.event_id, 'job.succeeded', fact.attempt_count + 1
-                FROM holdfast.job_outcome AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.event_id IS NOT NULL
+                {use steps}
             ) AS told
         ) AS step
         WHERE step.attempt < step.attempt_before AND step.before <> 'job.advanced'
@@ -226,33 +182,9 @@ FROM (
                             THEN told.id END) OVER () AS ends_at,
                    told.id
             FROM (
-                SELECT event.id, event.name, event.attempt FROM holdfast.audit_event AS event
-                WHERE event.jobs IS NULL AND event.job_id = job.id AND event.org_id = job.org_id
-                  AND event.name IN ('job.advanced', 'job.submitted', 'job.retried', 'job.snoozed', 'job.released',
-                              'job.succeeded', 'job.deadlettered', 'job.canceled')
-                UNION ALL
-                SELECT job.event_id, 'job.enqueued', 1
-                UNION ALL
-                SELECT fact.started_event_id, 'job.started', fact.started_attempt
-                FROM holdfast.job_running AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id
-                UNION ALL
-                SELECT fact.started_event_id, 'job.started', fact.started_attempt
-                FROM holdfast.job_submitted AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id
-                UNION ALL
-                SELECT fact.started_event_id, 'job.started', fact.started_attempt
-                FROM holdfast.job_attempt AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.started_event_id IS NOT NULL
-                UNION ALL
-                SELECT fact.started_event_id, 'job.started', fact.started_attempt
-                FROM holdfast.job_outcome AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.started_event_id IS NOT NULL
-                UNION ALL
-                SELECT fact.event_id, 'job.succeeded', fact.attempt_count + 1
-                FROM holdfast.job_outcome AS fact
-                WHERE fact.org_id = job.org_id AND fact.job_id = job.id AND fact.event_id IS NOT NULL
+                {use steps}
             ) AS told
+            WHERE told.name <> 'job.failed'
         ) AS step
         WHERE step.id >= step.ends_at
     ) AS told
@@ -361,10 +293,7 @@ FROM (
         FROM holdfast.job_submitted
     ) AS place
     CROSS JOIN holdfast.job_envelope AS job
-    LEFT JOIN holdfast.job_attempt AS last
-      ON last.org_id = place.org_id AND last.job_id = place.job_id AND last.number = (
-        SELECT max(newest.number) FROM holdfast.job_attempt AS newest
-        WHERE newest.org_id = place.org_id AND newest.job_id = place.job_id)
+    {last_attempt last: place.org_id, place.job_id}
     WHERE job.org_id = place.org_id AND job.id = place.job_id
       AND (CAST(:org_id AS {uuid}) IS NULL OR place.org_id = :org_id)
 ) AS found

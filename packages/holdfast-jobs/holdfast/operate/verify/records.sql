@@ -11,12 +11,10 @@ SELECT entry.org_id, 'job:' || CAST(entry.job_id AS text) AS subject,
            ELSE 'event ' || CAST(entry.id AS text)
                || ' says that it succeeded, and its outcome does not' END AS detail
 FROM (
-    SELECT event.org_id, event.name,
-           event.id - event.events + item.{only sqlite}key + 1{end}{only postgres}place{end} AS id,
-           item.{only sqlite}value{end}{only postgres}job_id{end} AS job_id
+    SELECT event.org_id, event.name, event.id - event.events + item.key + 1 AS id,
+           item.value AS job_id
     FROM holdfast.audit_event AS event
-    CROSS JOIN {only sqlite}json_each(event.jobs) AS item{end}{only postgres}
-        LATERAL unnest(event.jobs) WITH ORDINALITY AS item (job_id, place){end}
+    CROSS JOIN {each(event.jobs) AS item}
     WHERE event.jobs IS NOT NULL
       AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
 ) AS entry
@@ -63,8 +61,7 @@ WHERE event.name = 'job.pruned' AND (CAST(:org_id AS {uuid}) IS NULL OR event.or
        -- compares.
        AND NOT EXISTS (
            SELECT 1 FROM holdfast.job_remainder AS gone
-           CROSS JOIN {only sqlite}json_each(gone.events) AS past{end}{only postgres}
-               LATERAL jsonb_array_elements(gone.events) AS past (value){end}
+           CROSS JOIN {elements(gone.events) AS past}
            WHERE gone.org_id = event.org_id AND gone.job_id = event.job_id
              AND {field(past.value, name)} = 'job.succeeded'));
 
@@ -72,72 +69,60 @@ WHERE event.name = 'job.pruned' AND (CAST(:org_id AS {uuid}) IS NULL OR event.or
 -- The digest of a group covers its jobs in their order.
 SELECT found.org_id,
        CASE WHEN found.events = 1
-            THEN 'job:' || CAST({only sqlite}json_extract(found.jobs, '$[0]'){end}{only postgres}found.jobs[1]{end} AS text)
+            THEN 'job:' || CAST({at(found.jobs, 0)} AS text)
             ELSE 'event:' || CAST(found.id AS text) END AS subject,
        CASE WHEN found.digest IS NULL
             THEN 'event ' || CAST(found.id AS text) || ' has no digest of what it wrote'
             ELSE 'a value that an enqueue wrote has changed' END AS detail
 FROM (
     SELECT event.org_id, event.id, event.events, event.digest, event.jobs, (
-        SELECT {joined(part.digest)} FROM (
+        SELECT {group_digest(part.digest)} FROM (
             SELECT coalesce(
                        (SELECT {digest enqueue job} || ':' || CAST(job.max_attempts AS text)
                                || ':' || job.stage || ':' || job.pipeline_version
                         FROM holdfast.job_envelope AS job
-                        WHERE job.org_id = event.org_id
-                          AND job.id = item.{only sqlite}value{end}{only postgres}job_id{end}),
+                        WHERE job.org_id = event.org_id AND job.id = item.value),
                        (SELECT {field(past.value, digest)}
                         FROM holdfast.job_remainder AS gone
-                        CROSS JOIN {only sqlite}json_each(gone.events) AS past{end}{only postgres}
-                            LATERAL jsonb_array_elements(gone.events) AS past (value){end}
-                        WHERE gone.org_id = event.org_id
-                          AND gone.job_id = item.{only sqlite}value{end}{only postgres}job_id{end}
+                        CROSS JOIN {elements(gone.events) AS past}
+                        WHERE gone.org_id = event.org_id AND gone.job_id = item.value
                           AND {field(past.value, name)} = 'job.enqueued'), '') AS digest
-            FROM {only sqlite}json_each(event.jobs) AS item
-            ORDER BY item.key{end}{only postgres}
-                unnest(event.jobs) WITH ORDINALITY AS item (job_id, place)
-            ORDER BY item.place{end}
+            FROM {each(event.jobs) AS item}
+            ORDER BY item.key
         ) AS part) AS made
     FROM holdfast.audit_event AS event
     WHERE event.name = 'job.enqueued' AND event.jobs IS NOT NULL
       AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
 ) AS found
-WHERE found.digest IS DISTINCT FROM
-      {only sqlite}found.made{end}{only postgres}{hash(found.made)}{end};
+WHERE found.digest IS DISTINCT FROM found.made;
 
 -- find_changed_successes :many — I44, crosses tenants: outcomes that differ from the digest of their event
 SELECT found.org_id,
        CASE WHEN found.events = 1
-            THEN 'job:' || CAST({only sqlite}json_extract(found.jobs, '$[0]'){end}{only postgres}found.jobs[1]{end} AS text)
+            THEN 'job:' || CAST({at(found.jobs, 0)} AS text)
             ELSE 'event:' || CAST(found.id AS text) END AS subject,
        CASE WHEN found.digest IS NULL
             THEN 'event ' || CAST(found.id AS text) || ' has no digest of what it wrote'
             ELSE 'a value that a completion wrote has changed' END AS detail
 FROM (
     SELECT event.org_id, event.id, event.events, event.digest, event.jobs, (
-        SELECT {joined(part.digest)} FROM (
+        SELECT {group_digest(part.digest)} FROM (
             SELECT coalesce(
                        (SELECT {digest outcome ended} FROM holdfast.job_outcome AS ended
-                        WHERE ended.org_id = event.org_id
-                          AND ended.job_id = item.{only sqlite}value{end}{only postgres}job_id{end}),
+                        WHERE ended.org_id = event.org_id AND ended.job_id = item.value),
                        (SELECT {field(past.value, digest)}
                         FROM holdfast.job_remainder AS gone
-                        CROSS JOIN {only sqlite}json_each(gone.events) AS past{end}{only postgres}
-                            LATERAL jsonb_array_elements(gone.events) AS past (value){end}
-                        WHERE gone.org_id = event.org_id
-                          AND gone.job_id = item.{only sqlite}value{end}{only postgres}job_id{end}
+                        CROSS JOIN {elements(gone.events) AS past}
+                        WHERE gone.org_id = event.org_id AND gone.job_id = item.value
                           AND {field(past.value, name)} = 'job.succeeded'), '') AS digest
-            FROM {only sqlite}json_each(event.jobs) AS item
-            ORDER BY item.key{end}{only postgres}
-                unnest(event.jobs) WITH ORDINALITY AS item (job_id, place)
-            ORDER BY item.place{end}
+            FROM {each(event.jobs) AS item}
+            ORDER BY item.key
         ) AS part) AS made
     FROM holdfast.audit_event AS event
     WHERE event.name = 'job.succeeded' AND event.jobs IS NOT NULL
       AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
 ) AS found
-WHERE found.digest IS DISTINCT FROM
-      {only sqlite}found.made{end}{only postgres}{hash(found.made)}{end};
+WHERE found.digest IS DISTINCT FROM found.made;
 
 -- find_changed_states :many — I44, crosses tenants: jobs that differ from the digest of their last change
 -- Between changes only promotion moves a job: it clears not_before_at. A completion whose event is

@@ -9,8 +9,7 @@ WHERE (CAST(:org_id AS {uuid}) IS NULL OR org_id = :org_id)
   AND (trim(name) = '' OR trim(job_type) = '' OR trim(request_id) = ''
        OR trim(correlation_id) = '' OR attempt < 1 OR events < 1
        OR (jobs IS NULL AND events > 1)
-       OR (jobs IS NOT NULL
-           AND events <> {only sqlite}json_array_length(jobs){end}{only postgres}cardinality(jobs){end})
+       OR (jobs IS NOT NULL AND events <> (SELECT count(*) FROM {each(jobs) AS item}))
        OR (jobs IS NULL) <> (job_id IS NOT NULL));
 
 -- find_out_of_order :many — I33, crosses tenants: events that are older than earlier ones

@@ -113,19 +113,21 @@ SELECT CAST({field(past.value, id)} AS bigint), gone.org_id, gone.project_id, go
        gone.job_type, {field(past.value, name)}, CAST({field(past.value, attempt)} AS integer),
        {field(past.value, actor_type)}, {field(past.value, actor_id)}, gone.request_id,
        gone.correlation_id, CAST({field(past.value, at)} AS {instant}),
-       {only sqlite}json_extract(past.value, '$.detail'){end}{only postgres}nullif(past.value -> 'detail', CAST('null' AS jsonb)){end},
+       {json_field(past.value, detail)},
        {field(past.value, digest)}
 FROM holdfast.job_remainder AS gone
-CROSS JOIN {only sqlite}json_each(gone.events) AS past{end}{only postgres}LATERAL jsonb_array_elements(gone.events) AS past (value){end};
+CROSS JOIN {elements(gone.events) AS past};
 
 -- The events of the audit in the order of their ids: one for each job of a group. A query picks rows
 -- of audit_event first, by row_id, and then their events by id.
--- It is one SELECT, because of a UNION both databases would read every row.
+-- It is one SELECT, because of a UNION both databases would read every row. With a LEFT JOIN of the
+-- items, PostgreSQL would expect more rows and read all jobs for a page. The detail of an event is the
+-- same before and after its job is pruned: the seals cover it.
 CREATE VIEW holdfast.audit_entry AS
 SELECT event.id AS row_id,
-       event.id - event.events + item.{only sqlite}key + 1{end}{only postgres}place{end} AS id,
+       event.id - event.events + item.key + 1 AS id,
        event.org_id, coalesce(event.project_id, asked.project_id, gone.project_id) AS project_id,
-       coalesce(event.job_id, item.{only sqlite}value{end}{only postgres}job_id{end}) AS job_id,
+       coalesce(event.job_id, item.value) AS job_id,
        coalesce(event.job_type, asked.job_type, gone.job_type, 'unknown') AS job_type, event.name,
        event.attempt, event.actor_type, event.actor_id,
        coalesce(event.request_id, asked.request_id, gone.request_id, CAST(asked.id AS text), '')
@@ -136,17 +138,15 @@ SELECT event.id AS row_id,
        CASE WHEN event.jobs IS NULL THEN event.detail
             WHEN event.name = 'job.enqueued' AND asked.id IS NOT NULL THEN
            {with_fields(NULL): 'queue', coalesce(asked.queue, asked.origin_queue), 'payload_hash', asked.payload_hash, 'not_before_at', {stamp(asked.not_before_at)}}
+            WHEN gone.job_id IS NOT NULL THEN (
+                SELECT {json_field(past.value, detail)} FROM {elements(gone.events) AS past}
+                WHERE CAST({field(past.value, id)} AS bigint) = event.id - event.events + item.key + 1)
        END AS detail, event.digest
 FROM holdfast.audit_event AS event
-{only sqlite}CROSS JOIN json_each(coalesce(event.jobs, '[null]')) AS item
+CROSS JOIN {each_or_none(event.jobs) AS item}
 LEFT JOIN holdfast.job_envelope AS asked ON asked.org_id = event.org_id AND asked.id = item.value
 LEFT JOIN holdfast.job_remainder AS gone ON gone.org_id = event.org_id AND gone.job_id = item.value;
-{end}{only postgres}CROSS JOIN LATERAL unnest(coalesce(event.jobs, CAST('{NULL}' AS uuid[])))
-    WITH ORDINALITY AS item (job_id, place)
-LEFT JOIN holdfast.job_envelope AS asked ON asked.org_id = event.org_id AND asked.id = item.job_id
-LEFT JOIN holdfast.job_remainder AS gone
-  ON gone.org_id = event.org_id AND gone.job_id = item.job_id;
-{end}
+
 -- The idempotency record of each key. Its status is derived from the job's state, so the two cannot
 -- diverge.
 CREATE VIEW holdfast.idempotency_key AS
@@ -168,7 +168,8 @@ SELECT
         WHEN job.state = 'failed' THEN 'dead_letter:' || CAST(job.id AS text)
         WHEN job.state = 'canceled' THEN 'event:' || (
             SELECT CAST(max(event.id) AS text) FROM holdfast.audit_event AS event
-            WHERE event.jobs IS NULL AND event.job_id = job.id AND event.name = 'job.canceled')
+            WHERE event.jobs IS NULL AND event.org_id = job.org_id AND event.job_id = job.id
+              AND event.name = 'job.canceled')
     END AS error_ref,
     job.key_expires_at AS expires_at
 FROM holdfast.job AS job;

@@ -78,6 +78,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.job_ready, holdfast.job_waiting
     TO holdfast_engine;
 GRANT SELECT, INSERT, DELETE ON holdfast.job_envelope, holdfast.job_attempt, holdfast.job_outcome,
     holdfast.job_cancel TO holdfast_engine;
+-- To lock a row: prune and the requests of a key do. A trigger refuses every update.
+GRANT UPDATE (id) ON holdfast.job_envelope TO holdfast_engine;
 GRANT SELECT, INSERT ON holdfast.audit_event, holdfast.job_remainder TO holdfast_engine;
 GRANT USAGE ON SEQUENCE holdfast.audit_event_id_seq TO holdfast_engine;
 GRANT SELECT ON holdfast.migration, holdfast.job, holdfast.job_event, holdfast.audit_entry,

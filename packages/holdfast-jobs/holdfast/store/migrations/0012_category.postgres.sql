@@ -284,7 +284,9 @@ $$;
 -- Write requests as job.sql does: an existing key returns its job, and if one
 -- queue is full nothing is written. The outcome of each is created, duplicate, differs (its key
 -- belongs to a job with another payload), full, or busy (the job of its key was just pruned). The
--- index is used regardless of the statistics at planning time.
+-- index is used regardless of the statistics at planning time. A tenant chooses ids, so it could give
+-- the key of a job that it enqueues later without one: its keys are stored, so that the unique index
+-- finds both.
 CREATE FUNCTION holdfast.insert_requests(
     requests holdfast.job_request[],
     stamp timestamptz
@@ -295,6 +297,7 @@ CREATE FUNCTION holdfast.insert_requests(
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
+    is_engine boolean := holdfast.is_engine();
     is_full boolean;
     created uuid[];
 BEGIN
@@ -323,8 +326,9 @@ BEGIN
              stage, pipeline_version, max_attempts, not_before_at, created_at)
         SELECT request.id, request.org_id, request.project_id, request.job_type, request.category,
                request.actor_type, request.actor_id, request.request_id, request.correlation_id,
-               nullif(request.idempotency_key, holdfast.own_key(
-                   request.job_type, request.org_id, request.project_id, request.id)),
+               CASE WHEN is_engine THEN nullif(request.idempotency_key, holdfast.own_key(
+                   request.job_type, request.org_id, request.project_id, request.id))
+                    ELSE request.idempotency_key END,
                request.payload, request.payload_hash, request.priority,
                request.unit_key, request.limit_key, nullif(request.turn, request.id),
                request.scheduled_for, request.traceparent, request.routing_decision,
@@ -346,7 +350,6 @@ BEGIN
         RETURN;
     END IF;
 
-    -- A row that somebody works on is not waited for: it was seen just now anyway.
     RETURN QUERY
     WITH missing AS (
         SELECT request.* FROM unnest(requests) AS request
@@ -365,8 +368,12 @@ BEGIN
     ),
     seen AS (
         INSERT INTO holdfast.job_key_seen AS mine (org_id, job_id, last_seen_at)
-        SELECT DISTINCT original.org_id, original.id, stamp FROM originals AS original
+        SELECT job.org_id, job.id, stamp
+        FROM (SELECT DISTINCT original.org_id, original.id FROM originals AS original) AS asked
+        JOIN holdfast.job_envelope AS job ON job.org_id = asked.org_id AND job.id = asked.id
+        FOR KEY SHARE OF job
         ON CONFLICT (org_id, job_id) DO UPDATE SET last_seen_at = excluded.last_seen_at
+        RETURNING mine.job_id
     ),
     noted AS (
         INSERT INTO holdfast.audit_event
@@ -383,17 +390,23 @@ BEGIN
     )
     SELECT request.place, coalesce(original.id, request.id), request.org_id, request.job_type,
            request.idempotency_key, coalesce(original.created_at, stamp),
-           CASE WHEN missing.place IS NULL THEN 'created' WHEN original.differs THEN 'differs'
-                WHEN original.id IS NOT NULL THEN 'duplicate' WHEN is_full THEN 'full'
-                ELSE 'busy' END
+           CASE WHEN missing.place IS NULL THEN 'created'
+                WHEN seen.job_id IS NULL THEN CASE WHEN is_full THEN 'full' ELSE 'busy' END
+                WHEN original.differs THEN 'differs' ELSE 'duplicate' END
     FROM unnest(requests) AS request
     LEFT JOIN missing ON missing.place = request.place
-    LEFT JOIN originals AS original ON original.place = request.place;
+    LEFT JOIN originals AS original ON original.place = request.place
+    LEFT JOIN seen ON seen.job_id = original.id;
 END $$;
 
+-- A worker holds the jobs of several tenants at once and finds what it loaded for each by the id of
+-- the job. So no two tenants may have jobs with the same id. Ids are random; this index is for the
+-- ids that tenants choose. It costs an enqueue 75 bytes of WAL and less than a microsecond.
+CREATE UNIQUE INDEX job_once_per_id ON holdfast.job_envelope (id);
+
 -- The requests of a tenant, with every column overwritten that a caller could forge. An id is kept
--- if it was made just now and is unused: an outbox names the job that delivers a message. The
--- worker sets the first stage, because it knows the pipeline.
+-- if it was made just now and no tenant has used it: an outbox names the job that delivers a message.
+-- The worker sets the first stage, because it knows the pipeline.
 CREATE FUNCTION holdfast.confine_requests(
     requests holdfast.job_request[], tenant uuid, stamp timestamptz
 ) RETURNS holdfast.job_request[]
@@ -418,12 +431,17 @@ BEGIN
                      convert_to(E'unit\n' || request.unit_key, 'UTF8')), 'hex'), 32) END,
         request.payload, request.payload_bytes, request.payload_hash, request.priority,
         request.unit_key, request.limit_key,
-        -- A step of priority is worth a second to 30 days: ageing_seconds.
-        holdfast.shift_id(made.id, CASE WHEN request.priority = 20 THEN 0
-            ELSE sign(request.priority - 20)::bigint * least(greatest(
-                abs(holdfast.ms_of(request.turn) - holdfast.ms_of(request.id)),
-                1000 * abs(request.priority - 20) / 10),
-                259200000::bigint * abs(request.priority - 20)) END),
+        -- No tenant chooses a turn: two jobs with one turn would stop the promotion of all. A turn
+        -- that equals the id has version 8, so no other job has it; a shifted one is random. A step
+        -- of priority is worth a second to 30 days: ageing_seconds.
+        CASE WHEN request.priority = 20 AND made.id = request.id
+            THEN overlay(made.id::text PLACING '8' FROM 15)::uuid
+            WHEN request.priority = 20 THEN made.id
+            ELSE overlay(holdfast.new_id(stamp)::text PLACING left(
+                holdfast.shift_id(made.id, sign(request.priority - 20)::bigint * least(greatest(
+                    abs(holdfast.ms_of(request.turn) - holdfast.ms_of(request.id)),
+                    1000 * abs(request.priority - 20) / 10),
+                    259200000::bigint * abs(request.priority - 20)))::text, 13) FROM 1)::uuid END,
         request.scheduled_for, request.traceparent, request.routing_decision, request.replay_of,
         CASE WHEN request.scheduled_for IS NULL THEN request.queue
              WHEN kind.duty = 'maintenance' THEN 'q:maintenance' ELSE request.origin_queue END,
@@ -438,8 +456,10 @@ BEGIN
         SELECT CASE WHEN request.id::text ~ '^.{14}7.{4}[89ab]'
                 AND abs(holdfast.ms_of(request.id) - extract(epoch FROM stamp) * 1000) < 300000
                 AND NOT EXISTS (
-                    SELECT FROM holdfast.job_envelope AS job
-                    WHERE job.org_id = request.org_id AND job.id = request.id)
+                    SELECT FROM holdfast.job_envelope AS job WHERE job.id = request.id)
+                AND NOT EXISTS (
+                    SELECT FROM holdfast.job_remainder AS gone
+                    WHERE gone.org_id = request.org_id AND gone.job_id = request.id)
                 AND NOT EXISTS (
                     SELECT FROM holdfast.audit_event AS event
                     WHERE event.job_id = request.id AND event.jobs IS NULL)

@@ -98,7 +98,7 @@ SAYING 'replay_count grows by one with each replay'};
 WHEN OLD.ended_at IS NULL
 SAYING 'a dead letter cannot be deleted before it is closed'};
 
--- One row per replay of an item. Its job may be archived and pruned: no foreign key.
+-- One row per replay of an item. Its job may be pruned: no foreign key.
 CREATE TABLE holdfast.dead_letter_replay (
     org_id {uuid} NOT NULL,
     job_id {uuid} NOT NULL,

@@ -74,7 +74,7 @@ DECLARE
     stamp timestamptz := CASE WHEN holdfast.is_engine()
         THEN coalesce(write_flow.now, statement_timestamp()) ELSE statement_timestamp() END;
     superseded json;
-    ended_ids uuid[];
+    ended_ids uuid[] := '{}';
 BEGIN
     PERFORM holdfast.check_tenant(array_agg(asked.org_id))
     FROM (SELECT hold.org_id FROM json_to_recordset(holds) AS hold (org_id uuid)
@@ -110,19 +110,44 @@ BEGIN
     )
     SELECT coalesce(json_agg(held), '[]') INTO superseded FROM held;
 
-    WITH ended AS (
-        INSERT INTO holdfast.job_outcome
-            (org_id, job_id, finished_at, key_expires_at, lease_token, attempt_count, state)
-        SELECT job.org_id, job.id, stamp, stamp + coalesce(
-                   (SELECT category.key_ttl_ms FROM holdfast.category AS category
-                    WHERE category.name = job.category), 2592000000) * interval '1 millisecond',
-               0, 0, 'canceled'
-        FROM json_to_recordset(superseded) AS held (org_id uuid, old_id uuid)
-        JOIN holdfast.job AS job ON job.org_id = held.org_id AND job.id = held.old_id
-        WHERE job.state = 'queued' AND job.lease_token = 0 AND job.cancel_requested_at IS NULL
-        RETURNING job_outcome.org_id, job_outcome.job_id
-    )
-    SELECT coalesce(array_agg(ended.job_id), '{}') INTO ended_ids FROM ended;
+    -- As supersede_jobs: a job that is claimed meanwhile stays. Twice, for a job that becomes ready.
+    FOR attempt IN 1..2 LOOP
+        WITH waiting AS MATERIALIZED (
+            SELECT place.org_id, place.job_id
+            FROM json_to_recordset(superseded) AS held (org_id uuid, old_id uuid)
+            JOIN holdfast.job_waiting AS place
+              ON place.org_id = held.org_id AND place.job_id = held.old_id
+            WHERE place.lease_token = 0
+            ORDER BY place.org_id, place.job_id
+            FOR UPDATE OF place
+        ),
+        ready AS MATERIALIZED (
+            SELECT place.org_id, place.job_id
+            FROM json_to_recordset(superseded) AS held (org_id uuid, old_id uuid)
+            JOIN holdfast.job_envelope AS asked
+              ON asked.org_id = held.org_id AND asked.id = held.old_id
+            JOIN holdfast.job_ready AS place
+              ON place.queue IN (asked.origin_queue, asked.queue)
+             AND place.limit_key = asked.limit_key AND place.org_id = asked.org_id
+             AND place.turn = coalesce(asked.turn, asked.id) AND place.job_id = asked.id
+            WHERE place.lease_token = 0
+            ORDER BY place.org_id, place.job_id
+            FOR UPDATE OF place
+        ),
+        ended AS (
+            INSERT INTO holdfast.job_outcome
+                (org_id, job_id, finished_at, key_expires_at, lease_token, attempt_count, state)
+            SELECT job.org_id, job.id, stamp, stamp + coalesce(
+                       (SELECT category.key_ttl_ms FROM holdfast.category AS category
+                        WHERE category.name = job.category), 2592000000) * interval '1 millisecond',
+                   0, 0, 'canceled'
+            FROM (SELECT * FROM waiting UNION ALL SELECT * FROM ready) AS place
+            JOIN holdfast.job_envelope AS job
+              ON job.org_id = place.org_id AND job.id = place.job_id
+            RETURNING job_outcome.job_id
+        )
+        SELECT ended_ids || coalesce(array_agg(ended.job_id), '{}') INTO ended_ids FROM ended;
+    END LOOP;
 
     INSERT INTO holdfast.audit_event
         (org_id, project_id, job_id, job_type, name, attempt, actor_type, actor_id, request_id,
