@@ -63,7 +63,7 @@ found AS (
             FROM (
                SELECT job.org_id, job.job_id, job.limit_key, job.lease_token
                FROM holdfast.job_ready AS job
-               WHERE job.queue = names.name
+               WHERE job.queue = names.name AND job.lease_token >= 0
                ORDER BY job.queue, job.created_at, job.job_id
                LIMIT :oldest) AS head
             WHERE head.limit_key <> '~batch') AS ready_at,

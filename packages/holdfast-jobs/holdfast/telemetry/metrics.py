@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import socket
 import threading
+from bisect import bisect_left
+from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never, get_args
@@ -31,7 +33,9 @@ from holdfast.event import (
     DeliveryChanged,
     Event,
     ExtensionEvent,
+    Grouped,
     JobEnqueued,
+    JobEvents,
     JobSettled,
     JobStarted,
     LeaseWasLost,
@@ -137,7 +141,7 @@ class Metrics:
             self.registry.register(DatabaseGauges(hf, self.labels))
         for handler in hf.registry:
             self._series_of(handler.job_type, handler.queue)
-        hf.events.subscribe(self.count)
+        hf.events.subscribe(Grouped(self.count_all))
         for extension in hf.extensions.available():
             counter = extension.metrics(self.registry, self.labels)
             if counter is not None:
@@ -147,15 +151,43 @@ class Metrics:
         """Serve the metrics over HTTP in background threads until the result is closed."""
         return Served(self.registry, host, port)
 
+    def count_all(self, events: JobEvents) -> None:
+        """An event subscriber that counts the events of a group of jobs.
+
+        Each counter is increased once for all jobs of one type and queue. One by one, with a lock
+        for each, counting took 5 us of a job.
+        """
+        started = Counts((job.job_type, job.queue) for job in events.started)
+        for key, number in started.items():
+            self._series_of(*key).started.inc(number)
+        ended: dict[tuple[str, str], tuple[list[float], list[int]]] = {}
+        for job, ran in zip(events.completed, events.seconds, strict=True):
+            seconds, attempts = ended.setdefault((job.job_type, job.queue), ([], []))
+            attempts.append(job.attempt)
+            if ran is not None:
+                seconds.append(ran)
+        for key, (seconds, attempts) in ended.items():
+            self._count_settled(key, "completed", None, seconds, attempts)
+        enqueued = Counts[tuple[str, str]]()
+        for event in events.others:
+            if isinstance(event, JobEnqueued):
+                enqueued[event.about.job_type, event.queue] += 1
+            else:
+                self.count(event)
+        for key, number in enqueued.items():
+            self._series_of(*key).enqueued.inc(number)
+
     def count(self, event: Event) -> None:
-        """An event subscriber that counts each event."""
+        """Count one event."""
         match event:
             case JobEnqueued(about, queue):
                 self._series_of(about.job_type, queue).enqueued.inc()
             case JobStarted(about, queue):
                 self._series_of(about.job_type, queue).started.inc()
-            case JobSettled():
-                self._count_settled(event)
+            case JobSettled(about, queue, attempt, outcome):
+                seconds = [] if event.seconds is None else [event.seconds]
+                key = about.job_type, queue
+                self._count_settled(key, outcome, event.error_class, seconds, [attempt])
             case LeaseWasLost(about, queue):
                 self._series_of(about.job_type, queue).lost.inc()
             case DeadLetterEscalated():
@@ -185,38 +217,40 @@ class Metrics:
             case _:
                 assert_never(event)
 
-    def _count_settled(self, event: JobSettled) -> None:
-        series = self._series_of(event.about.job_type, event.queue)
-        outcome = event.outcome if event.outcome in OUTCOMES else OTHER
+    def _count_settled(
+        self,
+        key: tuple[str, str],
+        verb: str,
+        error_class: str | None,
+        seconds: Sequence[float],
+        attempts: Sequence[int],
+    ) -> None:
+        """Count attempts of one job type and queue that ended in the same way."""
+        series, number = self._series_of(*key), len(attempts)
+        labels = self.labels.job_type(key[0]), self.labels.queue(key[1])
+        outcome = verb if verb in OUTCOMES else OTHER
         settled = series.settled.get(outcome)
         if settled is None:
-            settled = series.settled[outcome] = self._settled.labels(*self._key(event), outcome)
-        settled.inc()
-        if event.seconds is not None:
+            settled = series.settled[outcome] = self._settled.labels(*labels, outcome)
+        settled.inc(number)
+        if seconds:
             if series.duration is None:
-                series.duration = self._duration.labels(*self._key(event))
-            series.duration.observe(event.seconds)
+                series.duration = self._duration.labels(*labels)
+            observe_all(series.duration, seconds)
         if outcome == "completed":
-            series.succeeded.inc()
+            series.succeeded.inc(number)
         elif outcome in ("retry", "dead"):
-            self._failed_of(series, event).inc()
+            known = self.labels.error_class(error_class or OTHER)
+            failed = series.failed.get(known)
+            if failed is None:
+                failed = series.failed[known] = self._failed.labels(*labels, known)
+            failed.inc(number)
             if outcome == "dead":
-                series.dead.inc()
+                series.dead.inc(number)
         if outcome in ("completed", "dead", "canceled"):
             if series.attempts is None:
-                series.attempts = self._attempts.labels(self._key(event)[0])
-            series.attempts.observe(event.attempt)
-
-    def _failed_of(self, series: Series, event: JobSettled) -> Counter:
-        error_class = self.labels.error_class(event.error_class or OTHER)
-        failed = series.failed.get(error_class)
-        if failed is None:
-            failed = self._failed.labels(*self._key(event), error_class)
-            series.failed[error_class] = failed
-        return failed
-
-    def _key(self, event: JobSettled) -> tuple[str, str]:
-        return self.labels.job_type(event.about.job_type), self.labels.queue(event.queue)
+                series.attempts = self._attempts.labels(labels[0])
+            observe_all(series.attempts, attempts)
 
     def _series_of(self, job_type: str, queue: str) -> Series:
         key = self.labels.job_type(job_type), self.labels.queue(queue)
@@ -310,6 +344,23 @@ class Metrics:
         )
         for change in WORKER_CHANGES:
             self._changes.labels(change)
+
+
+def observe_all(histogram: Histogram, values: Sequence[float]) -> None:
+    """Observe several values. One by one, with two locks for each, the client took 0.4 us of each.
+
+    It has no public call for this. Without the private attributes each value is observed alone.
+    """
+    bounds, buckets, total = (
+        getattr(histogram, name, None) for name in ("_upper_bounds", "_buckets", "_sum")
+    )
+    if len(values) == 1 or bounds is None or buckets is None or total is None:
+        for value in values:
+            histogram.observe(value)
+        return
+    total.inc(sum(values))
+    for bucket, number in Counts(bisect_left(bounds, value) for value in values).items():
+        buckets[bucket].inc(number)
 
 
 class DatabaseGauges:
