@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 from holdfast.document import encode
 from holdfast.engine.classify import safe_name
@@ -21,7 +23,8 @@ from holdfast.engine.periodic_task import RunBudget
 from holdfast.engine.run_log import RunCounts
 from holdfast.errors import StoreBusy, StoreDown
 from holdfast.event import BatchChange, BatchTrouble
-from holdfast.store import Statements
+from holdfast.store import Statements, Tx
+from holdfast_llm.batch.beside import Beside
 from holdfast_llm.batch.cleanup import FileCleaner
 from holdfast_llm.batch.completeness import Mention, Silence, failure_of, silence_of
 from holdfast_llm.batch.ingest import HELD, CrossWired, Found, Ingest
@@ -33,7 +36,6 @@ from holdfast_llm.batch.price import Prices
 from holdfast_llm.batch.read import Doubts, parse_line, reading, survey
 from holdfast_llm.batch.release import UNKNOWN_TYPE
 from holdfast_llm.batch.resources import BatchResources
-from holdfast_llm.batch.writer import Writer
 from holdfast_llm.provider.account import Account
 from holdfast_llm.provider.adapter import ProviderBatch
 from holdfast_llm.provider.reply import (
@@ -226,8 +228,11 @@ class BatchCollector:
                 self.events.emit(batch.alert(what, count=count))
 
     def _list_open(self, batch: BatchLease, after: int) -> list[Found]:
-        rows = self.store.values(SQL.list_open, batch_id=batch.id, after=after, limit=GROUP_ITEMS)
-        return [Found.from_row(row) for row in rows]
+        def page(tx: Tx) -> list[tuple[Any, ...]]:
+            tx.read_in_order()
+            return tx.values(SQL.list_open, batch_id=batch.id, after=after, limit=GROUP_ITEMS)
+
+        return [Found.from_row(row) for row in self.store.read(page)]
 
     def _find_named(self, batch: BatchLease, seen: ProviderBatch) -> frozenset[int]:
         """The places of the items that the provider names as the cause of the batch failure."""
@@ -347,8 +352,7 @@ class BatchCollector:
     ) -> bool:
         """Process all answers in groups. False if the time limit of the pass was reached."""
         doubts = Doubts(doubted)
-        beside = not self.store.is_embedded
-        with Writer(ingest.finish, beside=beside) as writer:
+        with Beside(self.store, "collector") as writer:
             with closing(_sure(batch, account, ingest, doubts)) as answers:
                 if not _take(passing, ingest, writer, answers):
                     return False
@@ -397,7 +401,7 @@ Answers = Generator[tuple[ItemAnswer, int], None, None]
 
 
 def _take(
-    passing: Pass, ingest: Ingest, writer: Writer, answers: Iterable[tuple[ItemAnswer, int]]
+    passing: Pass, ingest: Ingest, writer: Beside, answers: Iterable[tuple[ItemAnswer, int]]
 ) -> bool:
     group: list[ItemAnswer] = []
     size = 0
@@ -405,11 +409,11 @@ def _take(
         group.append(answer)
         size += length
         if len(group) >= min(GROUP_ITEMS, passing.left()) or size >= GROUP_BYTES:
-            writer.write(ingest.weigh(group))
+            writer.start(partial(ingest.finish, ingest.weigh(group)))
             group, size = [], 0
             if not passing.may_go_on:
                 return False
-    writer.write(ingest.weigh(group))
+    writer.start(partial(ingest.finish, ingest.weigh(group)))
     return True
 
 

@@ -28,9 +28,7 @@ UPDATE holdfast.provider_batch
 SET files_deleted_at = {now}, lease_owner = NULL, lease_expires_at = NULL, updated_at = {now}
 WHERE id = :id AND fence = :fence AND state IN ('collected', 'released');
 
--- find_items :many bulk — crosses tenants: the items of these answers, and the jobs that still wait for them
--- CROSS JOIN makes SQLite start with the answers; it would read the whole batch for each of them. It
--- reads every job for a LEFT JOIN of the view job, so the tables are joined.
+-- items :fragment — the columns of items, and of the jobs that still wait for them
 SELECT item.batch_item_index, item.custom_id, item.state, item.result_hash, item.echo,
        item.schema_hash, item.org_id, item.job_id, item.job_type, item.attempt, item.group_key,
        item.error_code,
@@ -51,22 +49,24 @@ SELECT item.batch_item_index, item.custom_id, item.state, item.result_hash, item
         WHERE cancel.org_id = asked.org_id AND cancel.job_id = asked.id) AS cancel_requested_at,
        attempt.first_failed_at, coalesce(asked.turn, asked.id) AS turn, asked.limit_key,
        'batch_submitted' AS state
+
+-- find_items :many bulk — crosses tenants: the items of these answers, and the jobs that still wait for them
+-- CROSS JOIN makes SQLite start with the answers; it would read the whole batch for each of them. It
+-- reads every job for a LEFT JOIN of the view job, so the tables are joined.
+{use items}
 FROM {rows answers: place integer, custom_id text}
 CROSS JOIN holdfast.batch_item AS item
 LEFT JOIN holdfast.job_submitted AS held
-  ON item.is_open = 1 AND held.org_id = item.org_id AND held.job_id = item.job_id
+  ON item.is_open = 1 AND {same(held.org_id, item.org_id)} AND {same(held.job_id, item.job_id)}
  AND held.lease_token = item.lease_token
 LEFT JOIN holdfast.job_envelope AS asked
-  ON asked.org_id = held.org_id AND asked.id = held.job_id
-LEFT JOIN holdfast.job_attempt AS attempt
-  ON attempt.org_id = asked.org_id AND attempt.job_id = asked.id AND attempt.number = (
-    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
-    WHERE newest.org_id = asked.org_id AND newest.job_id = asked.id)
+  ON {same(asked.org_id, held.org_id)} AND {same(asked.id, held.job_id)}
+{last_attempt attempt: asked.org_id, asked.id}
 WHERE item.batch_id = :batch_id AND item.batch_item_index = answers.place
   AND item.custom_id = answers.custom_id;
 
 -- list_open :many — crosses tenants: items without a line, page by page
--- The page first, then its jobs: PostgreSQL would look up the jobs of all items and sort them.
+-- The page first, then its jobs (Tx.read_in_order): PostgreSQL would look up the jobs of all items.
 WITH page AS MATERIALIZED (
     SELECT batch_item_index, custom_id, state, result_hash, echo, schema_hash, org_id, job_id,
            job_type, attempt, group_key, error_code, lease_token
@@ -75,36 +75,14 @@ WITH page AS MATERIALIZED (
     ORDER BY batch_item_index
     LIMIT :limit
 )
-SELECT item.batch_item_index, item.custom_id, item.state, item.result_hash, item.echo,
-       item.schema_hash, item.org_id, item.job_id, item.job_type, item.attempt, item.group_key,
-       item.error_code,
-       asked.id, asked.org_id, asked.project_id, asked.job_type, asked.category, asked.actor_type,
-       asked.actor_id, coalesce(asked.request_id, CAST(asked.id AS text)) AS request_id,
-       coalesce(asked.correlation_id, asked.request_id, CAST(asked.id AS text)) AS correlation_id,
-       coalesce(asked.idempotency_key,
-                asked.job_type || ':' || CAST(asked.org_id AS text) || ':'
-                || coalesce(CAST(asked.project_id AS text), '') || ':'
-                || replace(CAST(asked.id AS text), '-', '')) AS idempotency_key,
-       asked.payload, asked.priority, asked.unit_key, asked.scheduled_for, asked.traceparent,
-       asked.routing_decision, asked.replay_of, asked.created_at, held.queue, held.stage,
-       coalesce(attempt.pipeline_version, asked.pipeline_version) AS pipeline_version,
-       coalesce(attempt.attempt_count, 0) AS attempt_count,
-       coalesce(attempt.max_attempts, asked.max_attempts) AS max_attempts, held.lease_token,
-       NULL AS claimed_at, NULL AS claimed_by,
-       (SELECT cancel.requested_at FROM holdfast.job_cancel AS cancel
-        WHERE cancel.org_id = asked.org_id AND cancel.job_id = asked.id) AS cancel_requested_at,
-       attempt.first_failed_at, coalesce(asked.turn, asked.id) AS turn, asked.limit_key,
-       'batch_submitted' AS state
+{use items}
 FROM page AS item
 LEFT JOIN holdfast.job_submitted AS held
-  ON held.org_id = item.org_id AND held.job_id = item.job_id
+  ON {same(held.org_id, item.org_id)} AND {same(held.job_id, item.job_id)}
  AND held.lease_token = item.lease_token
 LEFT JOIN holdfast.job_envelope AS asked
-  ON asked.org_id = held.org_id AND asked.id = held.job_id
-LEFT JOIN holdfast.job_attempt AS attempt
-  ON attempt.org_id = asked.org_id AND attempt.job_id = asked.id AND attempt.number = (
-    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
-    WHERE newest.org_id = asked.org_id AND newest.job_id = asked.id)
+  ON {same(asked.org_id, held.org_id)} AND {same(asked.id, held.job_id)}
+{last_attempt attempt: asked.org_id, asked.id}
 ORDER BY item.batch_item_index;
 
 -- find_lines :many — crosses tenants: the items of these input lines, counted from 1

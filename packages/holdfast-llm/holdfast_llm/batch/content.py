@@ -212,6 +212,7 @@ def list_entries(
     tx: Tx, batch_id: str, *, after: int = -1, group_key: str | None = None, limit: int = PAGE
 ) -> list[BatchEntry]:
     """One page of open items."""
+    tx.read_in_order()
     rows = tx.values(
         SQL.list_items, batch_id=batch_id, after=after, group_key=group_key, limit=limit
     )

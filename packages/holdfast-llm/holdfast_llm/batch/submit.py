@@ -8,7 +8,8 @@ released with a short pause and without an attempt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.clock import ms
@@ -22,12 +23,13 @@ from holdfast.engine.settle import Settled
 from holdfast.errors import ConfigError
 from holdfast.event import JobStarted
 from holdfast.store import Row, Statements, Tx
+from holdfast_llm.batch.beside import Beside
 from holdfast_llm.batch.budget import limit_of, spent_over_budget
 from holdfast_llm.batch.circuit import find_open_circuits
 from holdfast_llm.batch.group import BatchKey, Draft
 from holdfast_llm.batch.lease import BatchLease, BatchLeases, BatchLost
 from holdfast_llm.batch.missing_accounts import MissingAccounts
-from holdfast_llm.batch.prepare import PagePreparer
+from holdfast_llm.batch.prepare import PagePreparer, Prepared
 from holdfast_llm.batch.price import Prices
 from holdfast_llm.batch.recover import BatchRecovery
 from holdfast_llm.batch.release import MAX_RUNTIME, STOPPED, BatchReleaser, internal_failure
@@ -86,6 +88,9 @@ class _SubmitRun:
         self._drafts: dict[BatchKey, Draft] = {}
         self._missing = MissingAccounts()
         self._unsendable: Unsendable = []
+        # A page is stored while the next one is claimed and rendered.
+        self._writer = Beside(self.store, "submitter")
+        self._prepared: Callable[[], Prepared] | None = None
         # A run claims a job once, even if it may claim jobs before they are due.
         self._claimed_ids: set[str] = set()
 
@@ -94,10 +99,12 @@ class _SubmitRun:
         try:
             # Jobs that can be sent come first. The others are released with the reason.
             passes = [self._find_unsendable(), []] if self._is_crowded() else [[]]
-            for self._unsendable in passes:
-                while self.budget.may_continue and self.budget.left > 0:
-                    if not self._take_page():
-                        break
+            with self._writer:
+                for self._unsendable in passes:
+                    while self.budget.may_continue and self.budget.left > 0:
+                        if not self._take_page():
+                            break
+            self._finish_page()
             for draft in self._drafts.values():
                 self._send(draft)
         finally:
@@ -130,18 +137,29 @@ class _SubmitRun:
         for one in page.wanted:
             model = f"{one.key.provider}/{one.key.model}"
             self.budget.counts.models[model] += 1
-        prepared = self.submitter.preparer.prepare_page(
+        self._finish_page()
+        prepare = partial(
+            self.submitter.preparer.prepare_page,
             page,
             self._drafts,
             owner=self.budget.run_id,
             claim_ms=self._claim_ms,
             actor=self.actor,
         )
+        self._prepared = self._writer.start(prepare)
+        if self.store.is_embedded:
+            self._finish_page()
+        return is_full
+
+    def _finish_page(self) -> None:
+        """Wait until the last page is stored, and send the batches that are full."""
+        if self._prepared is None:
+            return
+        prepared, self._prepared = self._prepared(), None
         self._drafts = prepared.drafts
         self.counts.add(prepared.counts)
         for draft in prepared.full:
             self._send(draft)
-        return is_full
 
     @property
     def _claim_ms(self) -> int:

@@ -8,15 +8,15 @@ WHERE batch.state IN ('prepared', 'uploaded', 'creating', 'submitted')
   AND batch.account IN (SELECT accounts.account FROM {rows accounts: account text})
 GROUP BY batch.account, batch.model;
 
--- find_open_units :many bulk — crosses tenants: units with an open item, and jobs with a cancel request
-SELECT units.job_id, item.batch_id, cancel.requested_at
-FROM {rows units: org_id uuid, job_type text, unit text, job_id uuid}
-LEFT JOIN holdfast.batch_item AS item
-  ON item.org_id = units.org_id AND item.job_type = units.job_type AND item.unit = units.unit
- AND item.is_open = 1
-LEFT JOIN holdfast.job_cancel AS cancel
-  ON cancel.org_id = units.org_id AND cancel.job_id = units.job_id
-WHERE item.batch_id IS NOT NULL OR cancel.requested_at IS NOT NULL;
+-- find_open_units :many bulk — crosses tenants: the open item of each unit, and when its job was to be canceled
+-- Subqueries, because PostgreSQL would join each unit with all open items: 120 ms instead of 6.
+SELECT units.job_id,
+       (SELECT item.batch_id FROM holdfast.batch_item AS item
+        WHERE item.org_id = units.org_id AND item.job_type = units.job_type
+          AND item.unit = units.unit AND item.is_open = 1) AS batch_id,
+       (SELECT cancel.requested_at FROM holdfast.job_cancel AS cancel
+        WHERE cancel.org_id = units.org_id AND cancel.job_id = units.job_id) AS requested_at
+FROM {rows units: org_id uuid, job_type text, unit text, job_id uuid};
 
 -- find_failed :many bulk — crosses tenants: which of these jobs were in a batch that failed as a whole
 SELECT item.job_id, item.error_code, min(batch.items) AS items
@@ -72,7 +72,15 @@ GROUP BY group_key
 ORDER BY group_key;
 
 -- list_items :many — crosses tenants: the open items of a batch with their jobs, page by page
--- The tables are joined, because SQLite reads every job for a LEFT JOIN of the view job.
+-- The page first, then its jobs (Tx.read_in_order). The tables are joined, because SQLite reads every job for a LEFT JOIN of the view job.
+WITH page AS MATERIALIZED (
+    SELECT batch_item_index, org_id, job_id, custom_id, echo, lease_token
+    FROM holdfast.batch_item
+    WHERE batch_id = :batch_id AND is_open = 1 AND batch_item_index > :after
+      AND (CAST(:group_key AS text) IS NULL OR group_key = :group_key)
+    ORDER BY batch_item_index
+    LIMIT :limit
+)
 SELECT item.batch_item_index, item.org_id, item.job_id, item.custom_id, item.echo,
        asked.id, asked.org_id, asked.project_id, asked.job_type, asked.category, asked.actor_type,
        asked.actor_id, coalesce(asked.request_id, CAST(asked.id AS text)) AS request_id,
@@ -93,23 +101,18 @@ SELECT item.batch_item_index, item.org_id, item.job_id, item.custom_id, item.ech
         WHERE cancel.org_id = asked.org_id AND cancel.job_id = asked.id) AS cancel_requested_at,
        attempt.first_failed_at, coalesce(asked.turn, asked.id) AS turn, asked.limit_key,
        CASE WHEN submitted.job_id IS NULL THEN 'processing' ELSE 'batch_submitted' END AS state
-FROM holdfast.batch_item AS item
+FROM page AS item
 LEFT JOIN holdfast.job_running AS running
-  ON running.org_id = item.org_id AND running.job_id = item.job_id
+  ON {same(running.org_id, item.org_id)} AND {same(running.job_id, item.job_id)}
  AND running.lease_token = item.lease_token
 LEFT JOIN holdfast.job_submitted AS submitted
-  ON submitted.org_id = item.org_id AND submitted.job_id = item.job_id
+  ON {same(submitted.org_id, item.org_id)} AND {same(submitted.job_id, item.job_id)}
  AND submitted.lease_token = item.lease_token
 LEFT JOIN holdfast.job_envelope AS asked
-  ON asked.org_id = item.org_id AND asked.id = coalesce(running.job_id, submitted.job_id)
-LEFT JOIN holdfast.job_attempt AS attempt
-  ON attempt.org_id = asked.org_id AND attempt.job_id = asked.id AND attempt.number = (
-    SELECT max(newest.number) FROM holdfast.job_attempt AS newest
-    WHERE newest.org_id = asked.org_id AND newest.job_id = asked.id)
-WHERE item.batch_id = :batch_id AND item.is_open = 1 AND item.batch_item_index > :after
-  AND (CAST(:group_key AS text) IS NULL OR item.group_key = :group_key)
-ORDER BY item.batch_item_index
-LIMIT :limit;
+  ON (running.job_id IS NOT NULL OR submitted.job_id IS NOT NULL)
+ AND {same(asked.org_id, item.org_id)} AND {same(asked.id, item.job_id)}
+{last_attempt attempt: asked.org_id, asked.id}
+ORDER BY item.batch_item_index;
 
 -- list_unanswered :many — crosses tenants: the open items of a page, for the ledger
 SELECT batch_item_index, org_id, job_id, job_type, attempt, group_key, reserve_pico

@@ -58,7 +58,9 @@ def submit_jobs(
             )
     stopped = [Claimed(*row) for row in tx.values(SQL.find_stopped, batch_id=batch_id)]
     if stopped:
-        tx.many(JOB_SQL.cancel_jobs, jobs=[{"org_id": job.org_id, "id": job.id} for job in stopped])
+        asked = [{"org_id": job.org_id, "id": job.id} for job in stopped]
+        canceled = {(row["org_id"], row["id"]) for row in tx.many(JOB_SQL.cancel_jobs, jobs=asked)}
+        stopped = [job for job in stopped if (job.org_id, job.id) in canceled]
     run_state_statements(tx, (state_reached(job, State.CANCELED) for job in stopped))
     letters = write_dead_letters(tx, [(job, Canceled()) for job in stopped])
     entries = [audit.Entry(job.org_id, job.id, "job.canceled", job.attempt) for job in stopped]

@@ -1,6 +1,7 @@
 -- The jobs of a submitted batch.
 
 -- submit_jobs :affected — crosses tenants: the jobs of a submitted batch, one slice
+-- In the order in which a cancel of many jobs locks them.
 INSERT INTO holdfast.job_submitted
     (org_id, job_id, started_event_id, started_attempt, claimed_at, claimed_by, submitted_at,
      lease_token, queue, stage, provider_batch_id)
@@ -9,16 +10,17 @@ SELECT running.org_id, running.job_id, running.started_event_id, running.started
        running.stage, :provider_batch_id
 FROM holdfast.batch_item AS item
 JOIN holdfast.job_running AS running
-  ON running.org_id = item.org_id AND running.job_id = item.job_id
+  ON {same(running.org_id, item.org_id)} AND {same(running.job_id, item.job_id)}
  AND running.lease_token = item.lease_token
 WHERE item.batch_id = :batch_id AND item.is_open = 1
-  AND item.batch_item_index >= :first AND item.batch_item_index < :after;
+  AND item.batch_item_index >= :first AND item.batch_item_index < :after
+ORDER BY item.org_id, item.job_id;
 
 -- list_submitted :many — crosses tenants: the jobs of the same slice, for extensions that follow them
 SELECT item.org_id, item.job_id AS id, item.job_type
 FROM holdfast.batch_item AS item
 JOIN holdfast.job_submitted AS submitted
-  ON submitted.org_id = item.org_id AND submitted.job_id = item.job_id
+  ON {same(submitted.org_id, item.org_id)} AND {same(submitted.job_id, item.job_id)}
  AND submitted.lease_token = item.lease_token
 WHERE item.batch_id = :batch_id AND item.is_open = 1
   AND item.batch_item_index >= :first AND item.batch_item_index < :after
@@ -54,11 +56,9 @@ JOIN (SELECT asked.org_id, asked.id, asked.project_id, asked.job_type,
       FROM holdfast.job_submitted AS submitted
       JOIN holdfast.job_envelope AS asked
         ON asked.org_id = submitted.org_id AND asked.id = submitted.job_id
-      LEFT JOIN holdfast.job_attempt AS attempt
-        ON attempt.org_id = asked.org_id AND attempt.job_id = asked.id AND attempt.number = (
-          SELECT max(newest.number) FROM holdfast.job_attempt AS newest
-          WHERE newest.org_id = asked.org_id AND newest.job_id = asked.id)) AS job
-  ON job.org_id = item.org_id AND job.id = item.job_id AND job.lease_token = item.lease_token
+      {last_attempt attempt: asked.org_id, asked.id}) AS job
+  ON {same(job.org_id, item.org_id)} AND {same(job.id, item.job_id)}
+ AND job.lease_token = item.lease_token
 WHERE item.batch_id = :batch_id AND item.is_open = 1
   AND item.batch_item_index >= :first AND item.batch_item_index < :after;
 
@@ -72,7 +72,7 @@ SELECT job.id, job.org_id, job.project_id, job.job_type, job.category, job.actor
 FROM holdfast.batch_item AS item
 JOIN holdfast.job_cancel AS cancel ON cancel.org_id = item.org_id AND cancel.job_id = item.job_id
 JOIN holdfast.job_submitted AS submitted
-  ON submitted.org_id = item.org_id AND submitted.job_id = item.job_id
+  ON {same(submitted.org_id, item.org_id)} AND {same(submitted.job_id, item.job_id)}
  AND submitted.lease_token = item.lease_token
 JOIN holdfast.job AS job ON job.org_id = submitted.org_id AND job.id = submitted.job_id
 WHERE item.batch_id = :batch_id AND item.is_open = 1;

@@ -45,27 +45,23 @@ class Request:
     def __post_init__(self) -> None:
         if isinstance(self.inputs, list):
             object.__setattr__(self, "inputs", tuple(self.inputs))
-        _check(
-            "inputs",
-            isinstance(self.inputs, tuple)
-            and bool(self.inputs)
-            and all(map(_is_text, self.inputs)),
-            "a tuple of texts that are not empty, such as (text,)",
-        )
-        _check("instructions", isinstance(self.instructions, str), "text")
-        _check("schema", self.schema is None or isinstance(self.schema, Mapping), "an object")
-        _check(
-            "schema_name",
-            isinstance(self.schema_name, str) and _NAME.fullmatch(self.schema_name) is not None,
-            "1 to 64 letters, digits, dashes and underscores",
-        )
-        _check(
-            "max_output_tokens",
-            type(self.max_output_tokens) is int and 1 <= self.max_output_tokens <= MOST_TOKENS,
-            f"a whole number from 1 to {MOST_TOKENS:,}",
-        )
-        _check("wants_echo", isinstance(self.wants_echo, bool), "true or false")
-        _check("parameters", _is_object(self.parameters), "an object of finite JSON values")
+        if not (isinstance(self.inputs, tuple) and self.inputs and all(map(_is_text, self.inputs))):
+            raise _refusal("inputs", "a tuple of texts that are not empty, such as (text,)")
+        if not isinstance(self.instructions, str):
+            raise _refusal("instructions", "text")
+        if self.schema is not None and not isinstance(self.schema, Mapping):
+            raise _refusal("schema", "an object")
+        if not isinstance(self.schema_name, str) or not _NAME.fullmatch(self.schema_name):
+            raise _refusal("schema_name", "1 to 64 letters, digits, dashes and underscores")
+        if (
+            type(self.max_output_tokens) is not int
+            or not 1 <= self.max_output_tokens <= MOST_TOKENS
+        ):
+            raise _refusal("max_output_tokens", f"a whole number from 1 to {MOST_TOKENS:,}")
+        if not isinstance(self.wants_echo, bool):
+            raise _refusal("wants_echo", "true or false")
+        if not _is_object(self.parameters):
+            raise _refusal("parameters", "an object of finite JSON values")
 
     def with_echo(self, echo: str) -> Request:
         """Return the same request whose answer must repeat *echo*, to detect mixed-up answers.
@@ -100,9 +96,8 @@ class Request:
         return size // 3 + 64
 
 
-def _check(field: str, is_good: bool, wanted: str) -> None:
-    if not is_good:
-        raise SchemaInvalid(f"A request's {field} must be {wanted}.", field=field)
+def _refusal(field: str, wanted: str) -> SchemaInvalid:
+    return SchemaInvalid(f"A request's {field} must be {wanted}.", field=field)
 
 
 def _is_text(value: object) -> bool:
