@@ -162,10 +162,10 @@ def test_what_only_an_owner_may_do_is_nothing_to_grant(shop: Holdfast) -> None:
 @pytest.fixture(scope="module")
 def stranger(postgres: PostgresServer) -> Iterator[str]:
     with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
-        admin.execute("CREATE ROLE stranger LOGIN")
-    yield "stranger"
+        admin.execute("CREATE ROLE unprivileged LOGIN")
+    yield "unprivileged"
     with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
-        admin.execute("DROP ROLE stranger")
+        admin.execute("DROP ROLE unprivileged")
 
 
 def by_psycopg(url: str) -> None:

@@ -96,10 +96,10 @@ def test_a_missing_database_and_role_say_what_to_type(postgres_url: str) -> None
 
 def test_a_missing_grant_says_what_to_type(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as admin:
-        admin.execute("DROP ROLE IF EXISTS stranger")
-        admin.execute("CREATE ROLE stranger LOGIN")
+        admin.execute("DROP ROLE IF EXISTS without_grant")
+        admin.execute("CREATE ROLE without_grant LOGIN")
     with (
-        Holdfast(postgres_url.replace("postgres@", "stranger@")) as hf,
+        Holdfast(postgres_url.replace("postgres@", "without_grant@")) as hf,
         pytest.raises(RuleBroken, match="GRANT holdfast_engine TO your_login"),
     ):
         hf.operate(actor="user:ann", role="admin").jobs.list()
