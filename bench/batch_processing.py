@@ -128,7 +128,8 @@ def fill(url: str, origin: str, items: int) -> None:
     hf = application(url, origin, items)
     for start in range(0, items, 5_000):
         for number, org_id in enumerate(ORGS):
-            payloads = [{"text": f"message {start + number + 10 * i} " * 20} for i in range(500)]
+            places = range(start + number, min(start + 5_000, items), len(ORGS))
+            payloads = [{"text": f"message {place} " * 20} for place in places]
             hf.enqueue_many("bench.rewrite", payloads, org_id=org_id)
     hf.close()
 

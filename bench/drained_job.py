@@ -88,7 +88,10 @@ def server_ticks(process_id: int) -> float:
     total = 0
     children = Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()
     for one in (process_id, *map(int, children)):
-        stat = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        try:
+            stat = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # It has ended just now.
         total += sum(map(int, stat[11:15] if one == process_id else stat[11:13]))
     return total / 100
 

@@ -32,6 +32,8 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from holdfast import Holdfast, Settings
+from holdfast.config.extensions import installed
+from holdfast.extension import components_of
 from holdfast.store import open_store
 from holdfast_rewrite import Rewrites, Submission
 from holdfast_rewrite.classify import Message
@@ -43,6 +45,7 @@ from holdfast_rewrite.settings import RewriteSettings, RouteSettings
 from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
+COMPONENTS = components_of(installed().values())
 ROUTE = RouteSettings(
     provider="openai",
     adapter_kind="openai_responses",
@@ -90,6 +93,8 @@ def submissions(pairs: list[tuple[str, str, str]], texts: list[str]) -> Iterator
 
 
 def rate(count: int, work: Callable[[], object]) -> None:
+    if not count:
+        return
     began = time.process_time(), time.perf_counter()
     work()
     cpu, wall = time.process_time() - began[0], time.perf_counter() - began[1]
@@ -153,7 +158,7 @@ def main() -> None:
         for name, url in found.items():
             if given.only not in (None, name):
                 continue
-            open_store(url, check=False).migrate()
+            open_store(url, check=False, components=COMPONENTS).migrate()
             settings = Settings(db=url, rewrite=RewriteSettings(routes=(ROUTE,)))
             with Holdfast(settings=settings) as hf:
                 print(f"{name}: {given.requests} requests each way")

@@ -1,11 +1,11 @@
-"""Measure the cost of metrics, in one run, on both databases.
+"""Measure the cost of metrics and traces, in one run, on both databases.
 
     python bench/telemetry.py [--jobs 20000] [--rounds 5] [--waiting 200000]
                               [--only sqlite|postgres]
 
-1. The subscriber alone: microseconds for the events of one job.
-2. A drain without a listener, one with an empty listener, and one with metrics, alternating; the
-   ratios of processor time per job.
+1. The subscriber alone: microseconds for the events of one job, emitted one by one.
+2. A drain without a listener, one with an empty listener, one with metrics, and one with
+   metrics and traces that nobody keeps, alternating; the ratios of processor time per job.
 3. One reading of the gauges beside many waiting jobs, relative to one beside none.
 
 Compare the ratios: absolute figures depend on the machine. PostgreSQL is a private server with
@@ -25,6 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench.peers.holdfast_peer import observe
 from holdfast import Holdfast, Settings
 from holdfast.event import About, Event, JobEnqueued, JobSettled, JobStarted
 from holdfast.store import open_store
@@ -55,8 +56,9 @@ def fill(hf: Holdfast, count: int, **options: Any) -> None:
 def drain(url: str, jobs: int, listens: Callable[[Holdfast], object]) -> float:
     """Return microseconds of this process's time per job."""
     hf = make(url)
-    fill(hf, jobs)
+    # Before the jobs, whose executions continue the trace of their enqueue.
     listens(hf)
+    fill(hf, jobs)
     worker = hf.worker(queues=["q:default"], concurrency=4)
     began = time.process_time()
     counts = worker.run(until_idle=True)
@@ -100,11 +102,11 @@ def measure(name: str, url: str, wanted: argparse.Namespace) -> None:
     rounds = []
     drain(url, 2_000, Metrics)
     for _ in range(wanted.rounds):
-        rounds.append([drain(url, wanted.jobs, listens) for listens in (nobody, idler, Metrics)])
-    print(f"\n{name}: {statistics.median(plain for plain, _, _ in rounds):.0f} µs a job")
-    _print_ratios("told to an idle listener", [idle / plain for plain, idle, _ in rounds])
-    _print_ratios("with metrics", [counted / plain for plain, _, counted in rounds])
-    _print_ratios("with metrics, over idle", [counted / idle for _, idle, counted in rounds])
+        rounds.append([drain(url, wanted.jobs, listens) for listens in LISTENERS.values()])
+    print(f"\n{name}: {statistics.median(costs[0] for costs in rounds):.0f} µs a job")
+    for number, what in enumerate(LISTENERS):
+        if number:
+            _print_ratios(what, [costs[number] / costs[0] for costs in rounds])
     hf = make(url)
     empty = reading(hf)
     fill(hf, wanted.waiting)
@@ -124,6 +126,14 @@ def ignore(event: Event) -> None: ...
 
 def idler(hf: Holdfast) -> None:
     hf.events.subscribe(ignore)
+
+
+LISTENERS: dict[str, Callable[[Holdfast], object]] = {
+    "without": nobody,
+    "told to an idle listener": idler,
+    "with metrics": Metrics,
+    "with metrics and traces": observe,
+}
 
 
 def _print_ratios(what: str, ratios: list[float]) -> None:

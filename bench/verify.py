@@ -3,8 +3,8 @@
     python bench/verify.py [--rows 200000] [--only sqlite|postgres]
                            [--postgres postgresql://ADMIN@HOST/NAME]
 
-Every tenth job failed once before it completed. Besides the seconds, the peak memory of this process
-matters: it must not depend on the number of rows.
+Every tenth job failed once before it completed. Besides the seconds, the peak memory of this
+process matters: it must not depend on the number of rows.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from holdfast import FakeClock, Holdfast, Settings
+from holdfast.config.extensions import installed
 from holdfast.engine.claim import claim_jobs
 from holdfast.engine.job import SYSTEM, Completed, Fault, Outcome, Retry
 from holdfast.engine.settle import settle
+from holdfast.extension import components_of
 from holdfast.operate.verify import CHECKS
 from holdfast.operate.verify.run import Status, verify_with
 from holdfast.sealed_audit.seal import seal_events
 from holdfast.store import open_store
 from tests.postgres_server import PostgresServer
 
+COMPONENTS = components_of(installed().values())
 ORG = "0198c0de-0000-7000-8000-00000000000a"
 BITE = 1_000
 FAULT = Fault("NETWORK_TIMEOUT", "it took too long", retryable=True)
@@ -59,10 +62,8 @@ def work(hf: Holdfast, *, fails: bool) -> None:
 
 
 def measure(url: str, rows: int) -> None:
-
     with Holdfast(settings=Settings(db=url), clock=FakeClock()) as hf:
         hf.extensions.enable_defaults()
-        hf.store.migrate()
         began = time.monotonic()
         fill(hf, rows)
         print(f"{hf.store.version()}: {rows} jobs made in {time.monotonic() - began:.0f} s")
@@ -93,7 +94,7 @@ def database(kind: str, address: str | None) -> Iterator[str]:
             connection.execute("DROP DATABASE IF EXISTS bench_verify")
             connection.execute("CREATE DATABASE bench_verify")
         url = admin.rpartition("/")[0] + "/bench_verify"
-        made = open_store(url, check=False)
+        made = open_store(url, check=False, components=COMPONENTS)
         made.migrate()
         made.close()
         yield url

@@ -123,7 +123,9 @@ class Measured:
 
     def ended(self, job_type: str) -> int:
         text = (
-            "SELECT count(*) AS jobs FROM holdfast.job WHERE job_type = :t AND state = 'completed'"
+            "SELECT count(*) AS jobs FROM holdfast.job_outcome AS ended"
+            " JOIN holdfast.job_envelope AS job ON job.org_id = ended.org_id"
+            " AND job.id = ended.job_id WHERE job.job_type = :t AND ended.state = 'completed'"
         )
         found = self.hf.store.read(
             lambda tx: tx.many(Statement("count", "many", "", text, frozenset()), t=job_type)
@@ -194,7 +196,7 @@ class Measured:
         text = "SELECT count(*) AS jobs FROM holdfast.job_wait WHERE state = 'waiting'"
         statement = Statement("count", "many", "", text, frozenset())
         waits = self.hf.store.read(lambda tx: tx.many(statement))[0]["jobs"]
-        text = "SELECT count(*) AS jobs FROM holdfast.job WHERE state = 'processing'"
+        text = "SELECT count(*) AS jobs FROM holdfast.job_running"
         statement = Statement("count", "many", "", text, frozenset())
         return int(waits) - self.hf.store.read(lambda tx: tx.many(statement))[0]["jobs"]
 

@@ -84,10 +84,21 @@ class HoldfastAdapter(Adapter):
         gate()
         worker.run()
 
-    def is_empty(self) -> bool:
+    @cached_property
+    def _unfinished(self) -> str:
+        """The statement that finds a job that has not ended."""
         schema = "holdfast_" if URL.startswith("sqlite") else "holdfast."
         places = [f"SELECT job_id FROM {schema}{place}" for place in ("job_ready", "job_running")]
-        return self._reader.execute(" UNION ALL ".join(places) + " LIMIT 1").fetchone() is None
+        statement = " UNION ALL ".join(places) + " LIMIT 1"
+        try:
+            self._reader.execute(statement)
+        except Exception:
+            # An earlier revision, which had one table of jobs.
+            return f"SELECT id FROM {schema}job WHERE state IN ('queued', 'processing') LIMIT 1"
+        return statement
+
+    def is_empty(self) -> bool:
+        return self._reader.execute(self._unfinished).fetchone() is None
 
     def trickle(self, count: int, pause: float) -> None:
         for number in range(WARM):
