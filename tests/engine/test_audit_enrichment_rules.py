@@ -379,15 +379,17 @@ def test_notes_are_append_only_for_every_role(hf: Holdfast, verb: str) -> None:
     assert count(hf.store, NOTES) == 1
 
 
-def test_replacing_is_deleting_and_is_refused_too(sqlite_url: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "rule"),
+    [("audit_event", "job_event_never_leaves"), ("category", "category_never_leaves")],
+)
+def test_replacing_is_deleting_and_is_refused_too(sqlite_url: str, table: str, rule: str) -> None:
     with make_holdfast(sqlite_url) as hf:
         hf.job("sheet.change")(lambda job, payload: None)
         run_one(hf, "sheet.change", {})
 
-        with pytest.raises(RuleBroken, match="job_event_never_leaves"):
-            by_hand(
-                hf.store, "REPLACE INTO holdfast.audit_event SELECT * FROM holdfast.audit_event"
-            )
+        with pytest.raises(RuleBroken, match=rule):
+            by_hand(hf.store, f"REPLACE INTO holdfast.{table} SELECT * FROM holdfast.{table}")
 
 
 def test_an_auditor_sees_its_own_tenant_and_no_other(postgres_url: str, clock: FakeClock) -> None:

@@ -197,7 +197,6 @@ WHERE event.row_id IN (
              OR page.request_id = :request_id)
       ORDER BY page.id DESC LIMIT :reach)
   AND event.id > :above AND event.id < :before
-  AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id)
   AND (CAST(:actor_type AS text) IS NULL OR event.actor_type = :actor_type)
   AND (CAST(:actor_id AS text) IS NULL OR event.actor_id = :actor_id)
   AND (CAST(:request_id AS text) IS NULL OR event.request_id = :request_id)
