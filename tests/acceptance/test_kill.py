@@ -41,6 +41,15 @@ def test_kills_at_random_points_lose_no_job_and_record_no_end_twice(url: str) ->
             told = violations(report_of(hf))
             assert set(told) <= {"I5"}, told
 
+    # These kills certainly hit a job; those before may all have come between two jobs.
+    long = hf.enqueue("work", {"seconds": 2}, org_id=ORG)
+    accepted.add(long.id)
+    wait_until(lambda: _is_running(hf, long.id), seconds=60)
+    for number, worker in enumerate(workers):
+        worker.kill()
+        worker.join()
+        workers[number] = start_worker(url)
+
     wait_until(lambda: _unfinished(hf) == 0, seconds=90)
     for worker in workers:
         worker.kill()
@@ -61,6 +70,10 @@ def test_kills_at_random_points_lose_no_job_and_record_no_end_twice(url: str) ->
     assert charged > 0, "no kill hit a job, so the test proves nothing"
     assert_sound(hf)
     hf.close()
+
+
+def _is_running(hf: Holdfast, job_id: str) -> bool:
+    return bool(look(hf.store, "SELECT 1 FROM holdfast.job_running WHERE job_id = :id", id=job_id))
 
 
 def _unfinished(hf: Holdfast) -> int:
