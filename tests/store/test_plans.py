@@ -16,10 +16,10 @@ import pytest
 from holdfast import Holdfast
 from holdfast.document import encode
 from holdfast.engine.claim import claim_jobs
-from holdfast.engine.fairness import NOBODY
+from holdfast.engine.fairness import NIL_ID
 from holdfast.engine.job import SYSTEM, Claimed, Completed, Fault, Outcome, Retry, Submitted
 from holdfast.engine.settle import change_of, settle
-from holdfast.store import Statements, Store
+from holdfast.store import Statement, Statements, Store
 from tests.store.crowd import KINDS, Crowds
 from tests.story import ORG, OTHER_ORG
 
@@ -30,6 +30,8 @@ RUN_SQL = Statements("holdfast.engine", "run.sql")
 FLOW = Statements("holdfast.engine", "flow.sql")
 UNIQUE_SQL = Statements("holdfast.engine", "unique.sql")
 SEAL = Statements("holdfast.sealed_audit", "seal.sql")
+LIFECYCLE = Statements("holdfast.operate.verify", "lifecycle.sql")
+TENANCY = Statements("holdfast.operate.verify", "tenancy.sql")
 
 FAULT = Fault("GONE", "it is gone, " * 100, retryable=True)
 RESULT = encode({"text": "x" * 1_000})
@@ -180,7 +182,7 @@ def test_a_claim_of_the_oldest_looks_at_due_jobs_only(
 
 def test_a_look_around_and_a_promotion_find_their_jobs_by_index(measured: Holdfast) -> None:
     looked = plan(measured.store, FLOW.poll_queues, queues=[{"name": "q:default"}] * 6)
-    seed = {"queue": "q:default", "limit_key": "", "served": NOBODY}
+    seed = {"queue": "q:default", "limit_key": "", "served": NIL_ID}
     lanes = plan(
         measured.store, FLOW.find_backlogs, seeds=[seed], seed_count=1, backlogs=256, reach=1_000
     )
@@ -288,6 +290,18 @@ def test_sealing_reads_the_audit_by_its_counter(measured: Holdfast) -> None:
     assert not re.search(
         r"Seq Scan on audit_event|SCAN (holdfast_audit_event|event)(?! USING)", text
     ), text
+
+
+@pytest.mark.parametrize("statement", [LIFECYCLE.find_changed, TENANCY.find_foreign_jobs])
+def test_verify_finds_the_event_of_each_enqueue_by_its_id(
+    measured: Holdfast, statement: Statement
+) -> None:
+    text = plan(measured.store, statement, org_id=None)
+
+    by_id = (
+        r"SEARCH told USING INTEGER PRIMARY KEY \(rowid=|Index Scan using \w+ on audit_event told"
+    )
+    assert re.search(by_id, text), text
 
 
 def claimed_of(hf: Holdfast, size: int) -> list[Any]:

@@ -438,16 +438,18 @@ WHERE waiting.not_before_at < last.last_error_at AND last.last_error <> 'stale_c
   AND (CAST(:org_id AS {uuid}) IS NULL OR waiting.org_id = :org_id);
 
 -- find_changed :many — I9, crosses tenants: jobs that differ from their enqueue event
--- The digest of the event covers the other columns (I43).
+-- The digest of the event covers the other columns (I43). CROSS JOIN makes SQLite start with the job;
+-- it would look for each pair of job and event.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'changed since it was enqueued:'
            || CASE WHEN job.actor_type <> told.actor_type OR job.actor_id <> told.actor_id
                    THEN ' actor' ELSE '' END
            || CASE WHEN job.created_at <> told.at THEN ' created_at' ELSE '' END AS detail
 FROM holdfast.job_envelope AS job
-JOIN holdfast.audit_event AS told ON told.id = (
-    SELECT min(event.id) FROM holdfast.audit_event AS event WHERE event.id >= job.event_id)
-WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+CROSS JOIN holdfast.audit_event AS told
+WHERE told.id = (
+      SELECT min(event.id) FROM holdfast.audit_event AS event WHERE event.id >= job.event_id)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND told.name = 'job.enqueued' AND told.org_id = job.org_id
   AND told.id - told.events < job.event_id
   AND (job.actor_type <> told.actor_type OR job.actor_id <> told.actor_id

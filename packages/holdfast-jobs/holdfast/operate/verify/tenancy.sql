@@ -13,12 +13,14 @@ JOIN (
 WHERE event.jobs IS NULL AND (CAST(:org_id AS {uuid}) IS NULL OR event.org_id = :org_id);
 
 -- find_foreign_jobs :many — I29, crosses tenants: jobs under another tenant than they were enqueued for
+-- CROSS JOIN makes SQLite start with the job.
 SELECT job.org_id, 'job:' || CAST(job.id AS text) AS subject,
        'it was enqueued for another tenant' AS detail
 FROM holdfast.job_envelope AS job
-JOIN holdfast.audit_event AS told ON told.id = (
-    SELECT min(event.id) FROM holdfast.audit_event AS event WHERE event.id >= job.event_id)
-WHERE (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
+CROSS JOIN holdfast.audit_event AS told
+WHERE told.id = (
+      SELECT min(event.id) FROM holdfast.audit_event AS event WHERE event.id >= job.event_id)
+  AND (CAST(:org_id AS {uuid}) IS NULL OR job.org_id = :org_id)
   AND told.org_id <> job.org_id AND told.name = 'job.enqueued'
   AND told.id - told.events < job.event_id;
 
@@ -66,9 +68,10 @@ UNION ALL
 SELECT note.org_id, 'audit_note:' || CAST(note.event_id AS text),
        'it refers to an event of another tenant'
 FROM holdfast.audit_note AS note
-JOIN holdfast.audit_event AS event ON event.id = (
-    SELECT min(told.id) FROM holdfast.audit_event AS told WHERE told.id >= note.event_id)
-WHERE event.org_id <> note.org_id AND event.id - event.events < note.event_id
+CROSS JOIN holdfast.audit_event AS event
+WHERE event.id = (
+      SELECT min(told.id) FROM holdfast.audit_event AS told WHERE told.id >= note.event_id)
+  AND event.org_id <> note.org_id AND event.id - event.events < note.event_id
   AND (CAST(:org_id AS {uuid}) IS NULL OR note.org_id = :org_id);
 
 -- find_orphans :many — I29, crosses tenants: rows whose parent does not exist in their tenant
