@@ -287,6 +287,10 @@ def explained(store: Store, statement: Any, **params: Any) -> str:
 def test_no_reading_goes_through_a_whole_table(
     shop: Holdfast, clock: FakeClock, analyzed: bool
 ) -> None:
+    if not shop.store.is_embedded:
+        # All letters are open, so both indexes of letters are equally good. With the statistics of
+        # an autovacuum that comes by, PostgreSQL takes either.
+        by_hand(shop.store, "ALTER TABLE holdfast.dead_letter SET (autovacuum_enabled = off)")
     shop.queue("q:other")
     later = clock.now() + timedelta(days=1)
     shop.enqueue_many("order.ship", [{"pad": "x" * 1_000}] * 750, org_id=ORG)
