@@ -118,8 +118,8 @@ def fetch_alone(
     """Run a statement that commits by itself, within limits, in one round trip.
 
     All messages before a sync point are one transaction, so a local setting needs no BEGIN: with
-    BEGIN and COMMIT the statement takes twice as long. A single enqueue takes 530 microseconds if
-    the settings are parsed each time, 430 if they are prepared, 405 without them.
+    BEGIN and COMMIT the statement takes twice as long. Inserting a
+    job takes 365 microseconds if the settings are parsed each time, 320 if they are prepared.
     """
     query, names = _numbered(text)
     values = [_text(params[name]) for name in names]

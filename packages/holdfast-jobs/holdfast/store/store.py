@@ -125,7 +125,7 @@ class Tx(ABC):
         """Let the following statements walk an index for a page of a table.
 
         PostgreSQL expects few rows of a table that has grown since it was analyzed. It then sorts
-        all rows that follow for each page: a batch of 20,000 items took four times as long.
+        all rows that follow for each page: 47 microseconds an item of 20,000 instead of 26.
         """
 
     def stamp(self) -> str | datetime | None:

@@ -36,7 +36,7 @@ DECLARE
     is_single boolean;
     ready bigint;
 BEGIN
-    -- Without grouping and sorting, a single enqueue takes 45 microseconds less.
+    -- Without grouping and sorting, the trigger takes 55 microseconds instead of 75.
     INSERT INTO holdfast.audit_event
         (id, org_id, name, attempt, actor_type, actor_id, at, jobs, events, digest)
     OVERRIDING SYSTEM VALUE
