@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.throughput import ORG, PAD
 from holdfast import Holdfast, Settings
-from holdfast.engine.fairness import NOBODY
+from holdfast.engine.fairness import NIL_ID
 from holdfast.engine.job import Claimed, Completed
 from holdfast.engine.limits import read_rules
 from holdfast.engine.settle import change_of
@@ -78,7 +78,7 @@ class Alone:
         revision = read_rules(self.store).revision
         share = {"queue": "q:default", "limit_key": "", "org_id": ORG, "served": None}
         lease = {"worker_id": "bench", "lease_ms": 60_000, "limit": GROUP, "revision": revision}
-        shares = [{**share, "quota": GROUP, "floor": NOBODY}]
+        shares = [{**share, "quota": GROUP, "floor": NIL_ID}]
         seconds = 0.0
         for _ in range(count // GROUP):
             rows, passed = timed(lambda: self._claim(shares, lease))

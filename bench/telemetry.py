@@ -5,7 +5,7 @@
 
 1. The subscriber alone: microseconds for the events of one job, emitted one by one.
 2. A drain without a listener, one with an empty listener, one with metrics, and one with
-   metrics and traces that nobody keeps, alternating; the ratios of processor time per job.
+   metrics and traces that are dropped, alternating; the ratios of processor time per job.
 3. One reading of the gauges beside many waiting jobs, relative to one beside none.
 
 Compare the ratios: absolute figures depend on the machine. PostgreSQL is a private server with
@@ -118,7 +118,7 @@ def measure(name: str, url: str, wanted: argparse.Namespace) -> None:
     hf.close()
 
 
-def nobody(hf: Holdfast) -> None: ...
+def without(hf: Holdfast) -> None: ...
 
 
 def ignore(event: Event) -> None: ...
@@ -129,7 +129,7 @@ def idler(hf: Holdfast) -> None:
 
 
 LISTENERS: dict[str, Callable[[Holdfast], object]] = {
-    "without": nobody,
+    "without": without,
     "told to an idle listener": idler,
     "with metrics": Metrics,
     "with metrics and traces": observe,

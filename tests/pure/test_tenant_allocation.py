@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.engine.fairness import (
+    NIL_ID,
     NO_LIMIT,
-    NOBODY,
     Allocation,
     Capacity,
     CursorPosition,
@@ -358,4 +358,4 @@ def test_a_turn_that_is_not_over_begins_with_its_tenant_and_one_that_is_over_aft
     assert sorted(order, key=CursorPosition(tenant(2)).place) == [tenant(3), tenant(1), tenant(2)]
     assert CursorPosition(tenant(2), 1).before == tenant(1)
     assert CursorPosition(tenant(2)).before == tenant(2)
-    assert CursorPosition().before == NOBODY
+    assert CursorPosition().before == NIL_ID

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.engine.capacity import consume_tokens, find_capacity
 from holdfast.engine.fairness import (
-    NOBODY,
+    NIL_ID,
     Allocation,
     Capacity,
     CursorPosition,
@@ -341,7 +341,7 @@ def claim_next(
     ]
     share = {"limit_key": "", "quota": first.limit}
     if floors is None:
-        next_tenant = {**share, "org_id": None, "floor": NOBODY}
+        next_tenant = {**share, "org_id": None, "floor": NIL_ID}
         shares = [
             {**next_tenant, "queue": queue, "served": cursors[queue].position.before}
             for queue in free

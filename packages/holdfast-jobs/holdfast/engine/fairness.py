@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from holdfast.engine.job import Claimed
 
-NOBODY = "00000000-0000-0000-0000-000000000000"
+NIL_ID = "00000000-0000-0000-0000-000000000000"
 # More jobs than can ever run, and a number that both databases can represent.
 NO_LIMIT = 1_000_000_000
 
@@ -68,7 +68,7 @@ class TenantBacklog:
     is_deep: bool = False
     is_cut: bool = False
     # A claim reads the positions after this one: those before it were claimed.
-    floor: str = NOBODY
+    floor: str = NIL_ID
 
     @property
     def name(self) -> tuple[str, str]:
@@ -79,7 +79,7 @@ class TenantBacklog:
 class CursorPosition:
     """The tenant of a cursor, and the jobs left in its turn. With none left, the turn is over."""
 
-    org_id: str = NOBODY
+    org_id: str = NIL_ID
     left: int = 0
 
     def place(self, org_id: str) -> tuple[bool, str]:
@@ -89,7 +89,7 @@ class CursorPosition:
     @property
     def before(self) -> str:
         """The id after which the rotation continues."""
-        if not self.left or self.org_id == NOBODY:
+        if not self.left or self.org_id == NIL_ID:
             return self.org_id
         return str(uuid.UUID(int=uuid.UUID(self.org_id).int - 1))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextvars import Token
 from functools import lru_cache
 from time import time_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from opentelemetry.context import Context, attach, detach, get_current
 from opentelemetry.trace import (
@@ -45,9 +45,6 @@ from holdfast.telemetry.span import (
     within,
 )
 from holdfast.telemetry.span_record import Recorder
-
-if TYPE_CHECKING:
-    pass
 
 # The name of the current span in a context.
 (_SPAN,) = set_span_in_context(INVALID_SPAN, Context())

@@ -22,10 +22,11 @@ _FOLLOWS_PARENT = "remoteParentSampled:AlwaysOnSampler,remoteParentNotSampled:Al
 
 
 class Recorder:
-    """Makes records of spans that a tracer has not started, where nobody can tell the difference.
+    """Makes records of spans that a tracer has not started, if the result is the same.
 
-    That is so for OpenTelemetry's SDK if its sampler does what the parent did, as the default one
-    does, its processors ignore the start of a span, and its limits change no span of an execution.
+    It is the same for OpenTelemetry's SDK if its sampler does what the parent did, as the default
+    one does, its processors ignore the start of a span, and its limits change no span of an
+    execution.
     The SDK shows limits and processors under private names only: they are read if they exist, and
     a tracer without them has to start every span.
     """

@@ -18,7 +18,7 @@ from holdfast.engine.claim import (
     poll_queues,
     save_cursors,
 )
-from holdfast.engine.fairness import NOBODY, QueueShares, RoundRobinCursor, TenantBacklog
+from holdfast.engine.fairness import NIL_ID, QueueShares, RoundRobinCursor, TenantBacklog
 from holdfast.engine.job import MAINTENANCE_QUEUE, Claimed
 from holdfast.engine.limits import Rules, read_rules
 from holdfast.engine.promote import promote_jobs
@@ -203,7 +203,7 @@ class FairFetcher:
     def _remember(self, request: ClaimRequest) -> None:
         """Keep where the claims of each backlog ended, for polls that become slow."""
         for backlog in request.backlogs:
-            if backlog.floor != NOBODY:
+            if backlog.floor != NIL_ID:
                 self._floors[backlog.queue, *backlog.name] = backlog.floor
         while len(self._floors) > FLOORS:
             self._floors.pop(next(iter(self._floors)))
